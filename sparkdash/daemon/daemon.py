@@ -142,13 +142,11 @@ class Daemon:
     silent_folders: frozenset[Path] = frozenset()
     """Profile folders that were reported as not answering."""
     speed_ups: dict[str, SpeedUp] = field(default_factory=dict)
-    """Measured speed-ups by profile."""
     restarts: dict[str, int] = field(default_factory=dict)
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""
 
     def in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Start work that nobody awaits."""
         task = asyncio.create_task(work, name=name)
         self.background_tasks.add(task)
         task.add_done_callback(self.background_tasks.discard)

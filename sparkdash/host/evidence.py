@@ -40,10 +40,8 @@ DUMP_S = 3.0
 DUMP_LIMIT = 128 * 1024
 """Limit of one dump in bytes; 130 threads have 60 kB."""
 DUMPED = 16
-"""Limit of dumped processes."""
 AT_ONCE = 4
 FILE_LIMIT = 1 << 20
-"""Limit of one file in bytes."""
 CUT = b"\n[cut here: the file is limited to 1 MiB]\n"
 LOG_LINES = 200
 LINE_LIMIT = 2000

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sparkdash.domain.profile import ModelRef
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack")
-"""Suffixes of files that hold weights."""
 SMALL = 16 << 20
 """Size below which a file does not matter for the page cache."""
 

@@ -123,7 +123,6 @@ async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def health(tools: Tools, profile: Profile, url: str) -> HealthAnswer:
-    """Probe the engine's liveness once."""
     try:
         return HealthAnswer.BROKEN if await _wrong_with(tools, profile, url) else HealthAnswer.WELL
     except UpstreamError as error:

@@ -12,39 +12,9 @@ from sparkdash.domain.event import DefaultChanged, SwapChanged
 from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause, SwapPhase
 from sparkdash.settings import Policy
+from sparkdash.supervisor.decide import moves
 from sparkdash.supervisor.decide.breaker import REST_S
 from sparkdash.supervisor.decide.decisions import UNWANTED_S
-from sparkdash.supervisor.decide.moves import (
-    Adopted,
-    Arrive,
-    BeginSwap,
-    Cancel,
-    CancelSwap,
-    CatalogRead,
-    Cut,
-    DrainOver,
-    Effect,
-    EngineDied,
-    EngineHeld,
-    Evict,
-    Evicted,
-    Grant,
-    Hold,
-    Leave,
-    Move,
-    Patience,
-    PolicyRead,
-    ProfileFacts,
-    Refuse,
-    Release,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Tick,
-    Use,
-    Wait,
-)
 from sparkdash.supervisor.decide.queue import SETTLE_S
 from sparkdash.supervisor.decide.records import CLIENTS
 from sparkdash.units import GIB
@@ -55,44 +25,44 @@ def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
     feed(rig, arrive("1", "a"), arrive("2", "c"))
     assert rig.scheduler.due == 30
     rig.now = 10
-    assert feed(rig, Leave("1"), arrive("3", "a"), Leave("3")) == [Grant("3", "a")]
+    assert feed(rig, moves.Leave("1"), arrive("3", "a"), moves.Leave("3")) == [moves.Grant("3", "a")]
     assert rig.scheduler.due == 15
     rig.now = 15
-    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST), Evict("c", ("a",))]
+    assert feed(rig, moves.Tick()) == [moves.BeginSwap("c", ("a",), REQUEST), moves.Evict("c", ("a",))]
 
 
 def test_a_person_and_whoever_has_waited_longest_interrupt_at_once() -> None:
     rig = beside("a")
     feed(rig, arrive("1", "a"))
-    assert feed(rig, Use("c", SwapCause.USER)) == [BeginSwap("c", ("a",), SwapCause.USER)]
+    assert feed(rig, moves.Use("c", SwapCause.USER)) == [moves.BeginSwap("c", ("a",), SwapCause.USER)]
 
 
 def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
     rig = beside("a")
     rig.now = 100  # the dwell is over
     feed(rig, arrive("1", "a"))
-    assert feed(rig, Arrive("2", "c", batch=True)) == []
+    assert feed(rig, moves.Arrive("2", "c", batch=True)) == []
     assert rig.scheduler.due == 1000
     rig.now = 990
-    assert feed(rig, Leave("1"), arrive("3", "a")) == [Grant("3", "a")]
+    assert feed(rig, moves.Leave("1"), arrive("3", "a")) == [moves.Grant("3", "a")]
     rig.now = 1000
-    assert feed(rig, Tick(), arrive("4", "a")) == [BeginSwap("c", ("a",), REQUEST)]
-    assert feed(rig, Leave("3")) == [Evict("c", ("a",))]
+    assert feed(rig, moves.Tick(), arrive("4", "a")) == [moves.BeginSwap("c", ("a",), REQUEST)]
+    assert feed(rig, moves.Leave("3")) == [moves.Evict("c", ("a",))]
 
 
 def test_batch_does_not_wait_for_batch() -> None:
     rig = beside("a")
     rig.now = 100
-    feed(rig, Arrive("1", "a", batch=True), Arrive("2", "c", batch=True))
+    feed(rig, moves.Arrive("1", "a", batch=True), moves.Arrive("2", "c", batch=True))
     rig.now = 100 + SETTLE_S
-    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST)]
+    assert feed(rig, moves.Tick()) == [moves.BeginSwap("c", ("a",), REQUEST)]
 
 
 def test_interactive_requests_are_before_batch_in_the_line() -> None:
     rig = beside()
-    feed(rig, arrive("1", "a"), Arrive("2", "c", batch=True), arrive("3", "b"))
-    effects = rig.handle(SwapDone("a"))
-    assert [e for e in effects if isinstance(e, BeginSwap)] == [BeginSwap("b", (), REQUEST)]
+    feed(rig, arrive("1", "a"), moves.Arrive("2", "c", batch=True), arrive("3", "b"))
+    effects = rig.handle(moves.SwapDone("a"))
+    assert [e for e in effects if isinstance(e, moves.BeginSwap)] == [moves.BeginSwap("b", (), REQUEST)]
 
 
 def waited(house: Any, phase: SwapPhase) -> list[str]:
@@ -149,16 +119,16 @@ DEFAULT = SwapCause.DEFAULT
 
 def returning(rig: Rig, profile: str = "b") -> Rig:
     """The same with a default, to which the box returns after 100 s."""
-    feed(rig, PolicyRead(Patience(), 100, DefaultProfile(profile=profile, after_s=100)))
+    feed(rig, moves.PolicyRead(moves.Patience(), 100, DefaultProfile(profile=profile, after_s=100)))
     return rig
 
 
 def at(rig: Rig, now: float) -> list[Any]:
     rig.now = now
-    return feed(rig, Tick())
+    return feed(rig, moves.Tick())
 
 
-BACK = [BeginSwap("b", ("a",), DEFAULT), Evict("b", ("a",))]
+BACK = [moves.BeginSwap("b", ("a",), DEFAULT), moves.Evict("b", ("a",))]
 
 
 def test_it_comes_in_the_place_of_one_that_nobody_uses() -> None:
@@ -175,7 +145,7 @@ def test_every_use_begins_the_time_anew() -> None:
     assert at(rig, 150) == []
     assert rig.scheduler.due == 250
     rig.now = 200
-    feed(rig, Leave("1"))
+    feed(rig, moves.Leave("1"))
     assert at(rig, 299) == []
     assert at(rig, 300) == BACK
 
@@ -191,21 +161,21 @@ def test_a_use_that_takes_the_short_way_counts_too() -> None:
 
 def test_an_empty_box_gets_it_too() -> None:
     rig = returning(new())
-    assert at(rig, 100) == [BeginSwap("b", (), DEFAULT), Evict("b", ())]
+    assert at(rig, 100) == [moves.BeginSwap("b", (), DEFAULT), moves.Evict("b", ())]
 
 
 def test_what_a_person_stopped_stays_stopped_until_something_is_loaded() -> None:
     rig = returning(with_a())
-    feed(rig, Stop(None), Evicted("a"), SwapDone(None))
+    feed(rig, moves.Stop(None), moves.Evicted("a"), moves.SwapDone(None))
     assert at(rig, 10_000) == []
-    feed(rig, Use("c", SwapCause.USER), SwapDone("c"))
+    feed(rig, moves.Use("c", SwapCause.USER), moves.SwapDone("c"))
     assert at(rig, 10_099) == []
-    assert at(rig, 10_100) == [BeginSwap("b", ("c",), DEFAULT), Evict("b", ("c",))]
+    assert at(rig, 10_100) == [moves.BeginSwap("b", ("c",), DEFAULT), moves.Evict("b", ("c",))]
 
 
 def test_a_pinned_engine_stays() -> None:
     rig = with_a()
-    rig.records.profiles["a"] = ProfileFacts("f-a", pinned=True)
+    rig.records.profiles["a"] = moves.ProfileFacts("f-a", pinned=True)
     returning(rig)
     assert at(rig, 100) == []
     assert rig.scheduler.due == 200
@@ -214,22 +184,25 @@ def test_a_pinned_engine_stays() -> None:
 def test_a_request_that_waits_comes_first() -> None:
     rig = returning(with_a())
     rig.now = 100
-    assert feed(rig, arrive("1", "c")) == [BeginSwap("c", ("a",), REQUEST), Evict("c", ("a",))]
-    assert feed(rig, Evicted("a"), SwapDone("c")) == [Grant("1", "c")]
+    assert feed(rig, arrive("1", "c")) == [moves.BeginSwap("c", ("a",), REQUEST), moves.Evict("c", ("a",))]
+    assert feed(rig, moves.Evicted("a"), moves.SwapDone("c")) == [moves.Grant("1", "c")]
 
 
 def test_a_default_that_does_not_come_up_rests() -> None:
     rig = returning(with_a())
     assert at(rig, 100) == BACK
-    feed(rig, Evicted("a"))
-    assert feed(rig, SwapFailed("b", ERROR)) == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
-    feed(rig, SwapDone("a"))
+    feed(rig, moves.Evicted("a"))
+    assert feed(rig, moves.SwapFailed("b", ERROR)) == [
+        moves.BeginSwap("a", (), SwapCause.FALLBACK),
+        moves.Evict("a", ()),
+    ]
+    feed(rig, moves.SwapDone("a"))
     assert at(rig, 110) == []
 
 
 def test_the_default_that_runs_needs_nothing() -> None:
     rig = new()
-    feed(rig, Adopted("b", "f-b"))
+    feed(rig, moves.Adopted("b", "f-b"))
     returning(rig)
     assert rig.scheduler.due is None
     assert at(rig, 1000) == []
@@ -263,26 +236,32 @@ async def test_a_default_that_is_no_profile_is_told(house: Any, make_profile: An
 
 
 def test_a_hit_is_granted_at_once() -> None:
-    assert with_a().handle(arrive("1", "a")) == [Grant("1", "a")]
+    assert with_a().handle(arrive("1", "a")) == [moves.Grant("1", "a")]
 
 
 def test_a_miss_begins_a_swap_and_may_stop_at_once_what_nobody_holds() -> None:
-    assert with_a().handle(arrive("1", "b")) == [BeginSwap("b", ("a",), REQUEST), Evict("b", ("a",)), Wait("1", 1)]
+    assert with_a().handle(arrive("1", "b")) == [
+        moves.BeginSwap("b", ("a",), REQUEST),
+        moves.Evict("b", ("a",)),
+        moves.Wait("1", 1),
+    ]
 
 
 def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
     scheduler = with_a()
     scheduler.handle(arrive("1", "b"))
-    assert scheduler.handle(arrive("2", "b")) == [Wait("2", 2)]
-    scheduler.handle(Evicted("a"))
-    assert scheduler.handle(SwapDone("b")) == [Grant("1", "b"), Grant("2", "b")]
+    assert scheduler.handle(arrive("2", "b")) == [moves.Wait("2", 2)]
+    scheduler.handle(moves.Evicted("a"))
+    assert scheduler.handle(moves.SwapDone("b")) == [moves.Grant("1", "b"), moves.Grant("2", "b")]
 
 
 def test_a_leased_engine_is_evicted_only_when_its_last_lease_left() -> None:
     scheduler = with_a()
-    assert feed(scheduler, arrive("1", "a"), arrive("2", "a"), arrive("3", "b"))[-1] == BeginSwap("b", ("a",), REQUEST)
-    assert feed(scheduler, Leave("1")) == []
-    assert feed(scheduler, Leave("2")) == [Evict("b", ("a",))]
+    assert feed(scheduler, arrive("1", "a"), arrive("2", "a"), arrive("3", "b"))[-1] == moves.BeginSwap(
+        "b", ("a",), REQUEST
+    )
+    assert feed(scheduler, moves.Leave("1")) == []
+    assert feed(scheduler, moves.Leave("2")) == [moves.Evict("b", ("a",))]
 
 
 def test_an_older_miss_blocks_younger_hits_of_the_evicted_side() -> None:
@@ -294,82 +273,88 @@ def test_an_older_miss_blocks_younger_hits_of_the_evicted_side() -> None:
 
 def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss_has_its_turn() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "a"), arrive("3", "b"), Evicted("a"))
-    done = feed(scheduler, SwapDone("b"))
-    assert done == [Grant("1", "b"), Grant("3", "b"), BeginSwap("a", ("b",), REQUEST)]
-    assert feed(scheduler, arrive("4", "b"), Leave("1")) == []
-    assert feed(scheduler, Leave("3")) == [Evict("a", ("b",))]
+    feed(scheduler, arrive("1", "b"), arrive("2", "a"), arrive("3", "b"), moves.Evicted("a"))
+    done = feed(scheduler, moves.SwapDone("b"))
+    assert done == [moves.Grant("1", "b"), moves.Grant("3", "b"), moves.BeginSwap("a", ("b",), REQUEST)]
+    assert feed(scheduler, arrive("4", "b"), moves.Leave("1")) == []
+    assert feed(scheduler, moves.Leave("3")) == [moves.Evict("a", ("b",))]
 
 
 def test_an_engine_elsewhere_blocks_nobody() -> None:
     scheduler = with_a()
-    assert feed(scheduler, arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
-    assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
-    assert feed(scheduler, SwapDone("far"), arrive("3", "a")) == [Grant("1", "far"), Grant("3", "a")]
+    assert feed(scheduler, arrive("1", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
+    assert feed(scheduler, arrive("2", "a")) == [moves.Grant("2", "a")]
+    assert feed(scheduler, moves.SwapDone("far"), arrive("3", "a")) == [moves.Grant("1", "far"), moves.Grant("3", "a")]
 
 
 def test_no_swap_for_nobody() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "a"))
-    assert feed(scheduler, Leave("2")) == [CancelSwap("b")]
-    assert feed(scheduler, SwapCancelled("b")) == [Grant("3", "a")]
+    assert feed(scheduler, moves.Leave("2")) == [moves.CancelSwap("b")]
+    assert feed(scheduler, moves.SwapCancelled("b")) == [moves.Grant("3", "a")]
 
 
 def test_a_load_goes_on_when_its_client_left() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, Leave("1"), Evicted("a"), SwapDone("b")) == []
-    assert feed(scheduler, arrive("2", "b")) == [Grant("2", "b")]
+    assert feed(scheduler, moves.Leave("1"), moves.Evicted("a"), moves.SwapDone("b")) == []
+    assert feed(scheduler, arrive("2", "b")) == [moves.Grant("2", "b")]
 
 
 def test_after_the_drain_limit_leases_are_cut_and_the_eviction_goes_on() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    cut, evict = feed(scheduler, DrainOver("b"))
-    assert isinstance(cut, Cut)
+    cut, evict = feed(scheduler, moves.DrainOver("b"))
+    assert isinstance(cut, moves.Cut)
     assert cut.ids == ("1",)
-    assert evict == Evict("b", ("a",))
-    assert feed(scheduler, DrainOver("b"), Leave("1")) == []
+    assert evict == moves.Evict("b", ("a",))
+    assert feed(scheduler, moves.DrainOver("b"), moves.Leave("1")) == []
 
 
 def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "b"), Evicted("a"))
-    effects = feed(scheduler, SwapFailed("b", ERROR))
-    assert effects[:2] == [Refuse("1", ERROR), Refuse("2", ERROR)]
-    assert effects[2:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
-    assert feed(scheduler, SwapFailed("a", ERROR)) == []
+    feed(scheduler, arrive("1", "b"), arrive("2", "b"), moves.Evicted("a"))
+    effects = feed(scheduler, moves.SwapFailed("b", ERROR))
+    assert effects[:2] == [moves.Refuse("1", ERROR), moves.Refuse("2", ERROR)]
+    assert effects[2:] == [moves.BeginSwap("a", (), SwapCause.FALLBACK), moves.Evict("a", ())]
+    assert feed(scheduler, moves.SwapFailed("a", ERROR)) == []
 
 
 def test_no_fall_back_when_nothing_was_evicted() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, SwapFailed("b", ERROR)) == [Refuse("1", ERROR)]
-    assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
+    assert feed(scheduler, moves.SwapFailed("b", ERROR)) == [moves.Refuse("1", ERROR)]
+    assert feed(scheduler, arrive("2", "a")) == [moves.Grant("2", "a")]
 
 
 def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
-    assert feed(scheduler, SwapFailed("b", ERROR))[1:] == [BeginSwap("c", (), REQUEST), Evict("c", ())]
-    assert feed(scheduler, SwapFailed("c", ERROR))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), moves.Evicted("a"))
+    assert feed(scheduler, moves.SwapFailed("b", ERROR))[1:] == [
+        moves.BeginSwap("c", (), REQUEST),
+        moves.Evict("c", ()),
+    ]
+    assert feed(scheduler, moves.SwapFailed("c", ERROR))[1:] == [
+        moves.BeginSwap("a", (), SwapCause.FALLBACK),
+        moves.Evict("a", ()),
+    ]
 
 
 @pytest.mark.parametrize(
     ("release", "now"),
     [
-        (Use("b", SwapCause.USER), 1.0),
-        (Release("b"), 1.0),
-        (CatalogRead({"b": ProfileFacts("f-b")}), 1.0),
-        (Leave("x"), REST_S),
+        (moves.Use("b", SwapCause.USER), 1.0),
+        (moves.Release("b"), 1.0),
+        (moves.CatalogRead({"b": moves.ProfileFacts("f-b")}), 1.0),
+        (moves.Leave("x"), REST_S),
     ],
 )
-def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(release: Move, now: float) -> None:
+def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(release: moves.Move, now: float) -> None:
     scheduler = new()
-    feed(scheduler, arrive("1", "b"), SwapFailed("b", ERROR))
+    feed(scheduler, arrive("1", "b"), moves.SwapFailed("b", ERROR))
     scheduler.now = 20.0
     (refused,) = feed(scheduler, arrive("2", "b"))
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, moves.Refuse)
     assert (refused.error.code, refused.error.retry_after) == ("engine_crash", None)
     scheduler.now = now
     feed(scheduler, release, arrive("3", "b"))
@@ -379,137 +364,157 @@ def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(r
 
 def test_a_newer_wish_replaces_an_older_one() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "a"), Use("b", SwapCause.USER))
-    assert feed(scheduler, Use("c", SwapCause.USER)) == [CancelSwap("b")]
-    assert feed(scheduler, SwapCancelled("b")) == [BeginSwap("c", ("a",), SwapCause.USER)]
+    feed(scheduler, arrive("1", "a"), moves.Use("b", SwapCause.USER))
+    assert feed(scheduler, moves.Use("c", SwapCause.USER)) == [moves.CancelSwap("b")]
+    assert feed(scheduler, moves.SwapCancelled("b")) == [moves.BeginSwap("c", ("a",), SwapCause.USER)]
 
 
 def test_a_wish_does_not_end_a_load_that_a_request_waits_for() -> None:
     scheduler = new()
     feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, Use("c", SwapCause.USER)) == []
-    assert feed(scheduler, SwapDone("b")) == [Grant("1", "b"), BeginSwap("c", ("b",), SwapCause.USER)]
+    assert feed(scheduler, moves.Use("c", SwapCause.USER)) == []
+    assert feed(scheduler, moves.SwapDone("b")) == [moves.Grant("1", "b"), moves.BeginSwap("c", ("b",), SwapCause.USER)]
 
 
 def test_a_wish_for_what_runs_is_fulfilled() -> None:
     """Unless it runs from an older version of its file: then it is started again."""
     scheduler = with_a()
-    assert feed(scheduler, Use("a", SwapCause.USER)) == []
-    feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}))
-    assert feed(scheduler, arrive("1", "a"), Leave("1")) == [Grant("1", "a")]
-    assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
+    assert feed(scheduler, moves.Use("a", SwapCause.USER)) == []
+    feed(scheduler, moves.CatalogRead({"a": moves.ProfileFacts("newer")}))
+    assert feed(scheduler, arrive("1", "a"), moves.Leave("1")) == [moves.Grant("1", "a")]
+    assert feed(scheduler, moves.Use("a", SwapCause.USER)) == [
+        moves.BeginSwap("a", ("a",), SwapCause.USER),
+        moves.Evict("a", ("a",)),
+    ]
 
 
 def test_a_start_of_an_edited_profile_that_fails_brings_its_engine_back_as_it_ran_once() -> None:
     scheduler = with_a()
-    feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}), Use("a", SwapCause.USER), Evicted("a"))
-    back = feed(scheduler, arrive("1", "a"), SwapFailed("a", ERROR))
-    assert back == [Refuse("1", ERROR), BeginSwap("a", (), SwapCause.FALLBACK, as_before=True), Evict("a", ())]
-    assert feed(scheduler, SwapDone("a"), arrive("2", "a")) == [Grant("2", "a")]
+    feed(
+        scheduler,
+        moves.CatalogRead({"a": moves.ProfileFacts("newer")}),
+        moves.Use("a", SwapCause.USER),
+        moves.Evicted("a"),
+    )
+    back = feed(scheduler, arrive("1", "a"), moves.SwapFailed("a", ERROR))
+    assert back == [
+        moves.Refuse("1", ERROR),
+        moves.BeginSwap("a", (), SwapCause.FALLBACK, as_before=True),
+        moves.Evict("a", ()),
+    ]
+    assert feed(scheduler, moves.SwapDone("a"), arrive("2", "a")) == [moves.Grant("2", "a")]
     assert not scheduler.records.as_written("a")
-    feed(scheduler, Leave("2"), Use("a", SwapCause.USER), Evicted("a"), SwapFailed("a", ERROR))
-    assert feed(scheduler, SwapFailed("a", ERROR)) == []
+    feed(scheduler, moves.Leave("2"), moves.Use("a", SwapCause.USER), moves.Evicted("a"), moves.SwapFailed("a", ERROR))
+    assert feed(scheduler, moves.SwapFailed("a", ERROR)) == []
 
 
 def test_an_engine_that_was_not_edited_or_that_a_person_stops_meanwhile_does_not_come_back() -> None:
     scheduler = with_a()
-    feed(scheduler, EngineHeld("a", ERROR), Use("a", SwapCause.USER), Evicted("a"))
-    assert feed(scheduler, SwapFailed("a", ERROR)) == []
+    feed(scheduler, moves.EngineHeld("a", ERROR), moves.Use("a", SwapCause.USER), moves.Evicted("a"))
+    assert feed(scheduler, moves.SwapFailed("a", ERROR)) == []
     scheduler = with_a()
-    feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}), Use("a", SwapCause.USER), Evicted("a"), Stop("a"))
-    assert feed(scheduler, SwapFailed("a", ERROR)) == []
+    feed(
+        scheduler,
+        moves.CatalogRead({"a": moves.ProfileFacts("newer")}),
+        moves.Use("a", SwapCause.USER),
+        moves.Evicted("a"),
+        moves.Stop("a"),
+    )
+    assert feed(scheduler, moves.SwapFailed("a", ERROR)) == []
 
 
 def test_auto_never_swaps() -> None:
     scheduler = new()
     (refused,) = feed(scheduler, arrive("1", None))
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, moves.Refuse)
     assert refused.error.code == "no_engine"
     feed(scheduler, arrive("2", "a"))
     assert feed(scheduler, arrive("3", None)) == []
-    assert feed(scheduler, SwapDone("a")) == [Grant("2", "a"), Grant("3", "a")]
-    feed(scheduler, arrive("4", "far"), SwapDone("far"))
-    assert feed(scheduler, arrive("5", None)) == [Grant("5", "far")]
+    assert feed(scheduler, moves.SwapDone("a")) == [moves.Grant("2", "a"), moves.Grant("3", "a")]
+    feed(scheduler, arrive("4", "far"), moves.SwapDone("far"))
+    assert feed(scheduler, arrive("5", None)) == [moves.Grant("5", "far")]
 
 
-def ask(id_: str, profile: str | None, task: Task = Task.GENERATE, client: str = "agent") -> Arrive:
-    return Arrive(id_, profile, False, task, client)
+def ask(id_: str, profile: str | None, task: Task = Task.GENERATE, client: str = "agent") -> moves.Arrive:
+    return moves.Arrive(id_, profile, False, task, client)
 
 
 def test_auto_is_the_engine_that_was_last_used_for_the_task() -> None:
     rig = small("a", "b", "c")
     rig.now = 1
-    feed(rig, ask("1", "a"), Leave("1"))
+    feed(rig, ask("1", "a"), moves.Leave("1"))
     rig.now = 2
-    feed(rig, ask("2", "c", Task.EMBED), Leave("2"))
-    assert feed(rig, ask("3", None)) == [Grant("3", "a")]
-    assert feed(rig, ask("4", None, Task.EMBED)) == [Grant("4", "c")]
+    feed(rig, ask("2", "c", Task.EMBED), moves.Leave("2"))
+    assert feed(rig, ask("3", None)) == [moves.Grant("3", "a")]
+    assert feed(rig, ask("4", None, Task.EMBED)) == [moves.Grant("4", "c")]
     rig.now = 3
     feed(rig, ask("5", "b", client="other"))
-    assert feed(rig, ask("6", None), ask("7", None, client="third")) == [Grant("6", "a"), Grant("7", "b")]
-    feed(rig, EngineDied("a", ERROR))
-    assert feed(rig, ask("8", None)) == [Grant("8", "b")], "its own is gone"
+    assert feed(rig, ask("6", None), ask("7", None, client="third")) == [moves.Grant("6", "a"), moves.Grant("7", "b")]
+    feed(rig, moves.EngineDied("a", ERROR))
+    assert feed(rig, ask("8", None)) == [moves.Grant("8", "b")], "its own is gone"
 
 
 def test_auto_is_no_engine_that_cannot_do_what_is_asked() -> None:
     rig = small("a")
     rig.able = {"a": frozenset({Task.EMBED}), "b": frozenset({Task.GENERATE})}
     (refused,) = feed(rig, ask("1", None))
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, moves.Refuse)
     assert (refused.error.code, "can generate" in refused.error.message) == ("no_engine", True)
     feed(rig, ask("2", "b"))
     assert feed(rig, ask("3", None)) == []
-    assert feed(rig, SwapDone("b")) == [Grant("2", "b"), Grant("3", "b")]
-    assert feed(rig, ask("4", None, Task.EMBED)) == [Grant("4", "a")]
+    assert feed(rig, moves.SwapDone("b")) == [moves.Grant("2", "b"), moves.Grant("3", "b")]
+    assert feed(rig, ask("4", None, Task.EMBED)) == [moves.Grant("4", "a")]
 
 
 def test_only_so_many_clients_are_remembered() -> None:
     rig = small("a")
     for number in range(CLIENTS + 5):
-        feed(rig, ask(str(number), "a", client=f"client {number}"), Leave(str(number)))
+        feed(rig, ask(str(number), "a", client=f"client {number}"), moves.Leave(str(number)))
     assert len(rig.records.clients) == CLIENTS
     assert next(iter(rig.records.clients)) == ("client 5", Task.GENERATE)
 
 
 def test_auto_takes_what_runs_when_its_target_failed() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", None), Evicted("a"))
-    assert feed(scheduler, SwapFailed("b", ERROR))[0] == Refuse("1", ERROR)
-    assert feed(scheduler, SwapDone("a")) == [Grant("2", "a")]
+    feed(scheduler, arrive("1", "b"), arrive("2", None), moves.Evicted("a"))
+    assert feed(scheduler, moves.SwapFailed("b", ERROR))[0] == moves.Refuse("1", ERROR)
+    assert feed(scheduler, moves.SwapDone("a")) == [moves.Grant("2", "a")]
 
 
 def test_stop_comes_before_the_queue_and_refuses_those_who_wait() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    effects = feed(scheduler, Stop(None))
-    assert effects[0] == CancelSwap("b")
-    assert isinstance(effects[1], Refuse)
+    effects = feed(scheduler, moves.Stop(None))
+    assert effects[0] == moves.CancelSwap("b")
+    assert isinstance(effects[1], moves.Refuse)
     assert effects[1].id == "2"
-    assert feed(scheduler, SwapCancelled("b")) == [BeginSwap(None, ("a",), SwapCause.USER)]
-    assert feed(scheduler, Leave("1")) == [Evict(None, ("a",))]
+    assert feed(scheduler, moves.SwapCancelled("b")) == [moves.BeginSwap(None, ("a",), SwapCause.USER)]
+    assert feed(scheduler, moves.Leave("1")) == [moves.Evict(None, ("a",))]
     assert scheduler.stopping
-    assert feed(scheduler, Evicted("a"), SwapDone(None)) == []
+    assert feed(scheduler, moves.Evicted("a"), moves.SwapDone(None)) == []
     assert not scheduler.stopping
 
 
 def test_a_died_engine_takes_its_leases_with_it() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    assert feed(scheduler, EngineDied("a", ERROR)) == [Cut(("1",), ERROR), Evict("b", ("a",))]
+    assert feed(scheduler, moves.EngineDied("a", ERROR)) == [moves.Cut(("1",), ERROR), moves.Evict("b", ("a",))]
 
 
 def test_a_full_queue_refuses_misses_and_not_hits() -> None:
     scheduler = with_a(limit=1)
     feed(scheduler, arrive("1", "far"))
     (refused,) = feed(scheduler, arrive("2", "b"))
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, moves.Refuse)
     assert refused.error.code == "queue_full"
-    assert feed(scheduler, arrive("3", "a")) == [Grant("3", "a")]
+    assert feed(scheduler, arrive("3", "a")) == [moves.Grant("3", "a")]
 
 
 def test_leaving_twice_or_as_a_stranger_is_nothing() -> None:
     scheduler = with_a()
-    assert feed(scheduler, arrive("1", "a"), Leave("1"), Leave("1"), Leave("x")) == [Grant("1", "a")]
+    assert feed(scheduler, arrive("1", "a"), moves.Leave("1"), moves.Leave("1"), moves.Leave("x")) == [
+        moves.Grant("1", "a")
+    ]
 
 
 def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() -> None:
@@ -521,117 +526,127 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
         swaps += 1
         ((target, swap),) = scheduler.records.swaps.items()
         for profile in swap.evict:
-            effects = feed(scheduler, Evicted(profile))
-        effects = feed(scheduler, SwapDone(target))
-        batch = [effect.id for effect in effects if isinstance(effect, Grant)]
+            effects = feed(scheduler, moves.Evicted(profile))
+        effects = feed(scheduler, moves.SwapDone(target))
+        batch = [effect.id for effect in effects if isinstance(effect, moves.Grant)]
         granted += batch
-        feed(scheduler, *map(Leave, batch))
+        feed(scheduler, *map(moves.Leave, batch))
     assert swaps == 3
     assert granted == [str(n) for first in range(3) for n in range(first, 100, 3)]
 
 
 def test_no_fall_back_to_a_profile_that_went_away() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed("b", ERROR), Cancel())
-    feed(scheduler, CatalogRead({"b": ProfileFacts("f-b"), "c": ProfileFacts("f-c")}))
-    assert feed(scheduler, SwapCancelled("c")) == []
+    feed(
+        scheduler, arrive("1", "b"), arrive("2", "c"), moves.Evicted("a"), moves.SwapFailed("b", ERROR), moves.Cancel()
+    )
+    feed(scheduler, moves.CatalogRead({"b": moves.ProfileFacts("f-b"), "c": moves.ProfileFacts("f-c")}))
+    assert feed(scheduler, moves.SwapCancelled("c")) == []
     assert not scheduler.records.swaps
 
 
 def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
     scheduler = new()
-    feed(scheduler, Use("b", SwapCause.USER), Stop("b"))
-    assert feed(scheduler, SwapDone("b")) == [BeginSwap(None, ("b",), SwapCause.USER), Evict(None, ("b",))]
+    feed(scheduler, moves.Use("b", SwapCause.USER), moves.Stop("b"))
+    assert feed(scheduler, moves.SwapDone("b")) == [
+        moves.BeginSwap(None, ("b",), SwapCause.USER),
+        moves.Evict(None, ("b",)),
+    ]
     assert scheduler.stopping
-    feed(scheduler, Evicted("b"), SwapDone(None))
+    feed(scheduler, moves.Evicted("b"), moves.SwapDone(None))
     assert not scheduler.stopping
     assert scheduler.records.residents == {}
 
 
 def test_a_server_that_is_not_ours_leaves_before_its_newer_file_is_used_and_a_stop_waits_for_that() -> None:
     scheduler = new()
-    feed(scheduler, Adopted("far", "f-old"))
-    use = Use("far", SwapCause.USER)
-    assert feed(scheduler, use) == [BeginSwap("far", ("far",), SwapCause.USER), Evict("far", ("far",))]
-    assert feed(scheduler, Stop("far")) == [CancelSwap("far")]
-    assert feed(scheduler, Evicted("far"), SwapCancelled("far")) == []
+    feed(scheduler, moves.Adopted("far", "f-old"))
+    use = moves.Use("far", SwapCause.USER)
+    assert feed(scheduler, use) == [moves.BeginSwap("far", ("far",), SwapCause.USER), moves.Evict("far", ("far",))]
+    assert feed(scheduler, moves.Stop("far")) == [moves.CancelSwap("far")]
+    assert feed(scheduler, moves.Evicted("far"), moves.SwapCancelled("far")) == []
     assert (scheduler.records.residents, scheduler.records.stops, scheduler.stopping) == ({}, set(), False)
 
 
 def test_an_engine_of_ours_that_leaves_for_a_server_that_is_not_ours_gives_memory_back() -> None:
     scheduler = with_a()
-    scheduler.handle(CatalogRead({"a": ProfileFacts("f-new", managed=False), "b": ProfileFacts("f-b")}))
-    assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
-    assert feed(scheduler, arrive("1", "b"), Evicted("a")) == []
-    assert feed(scheduler, SwapDone("a"))[0] == BeginSwap("b", (), REQUEST)
+    scheduler.handle(
+        moves.CatalogRead({"a": moves.ProfileFacts("f-new", managed=False), "b": moves.ProfileFacts("f-b")})
+    )
+    assert feed(scheduler, moves.Use("a", SwapCause.USER)) == [
+        moves.BeginSwap("a", ("a",), SwapCause.USER),
+        moves.Evict("a", ("a",)),
+    ]
+    assert feed(scheduler, arrive("1", "b"), moves.Evicted("a")) == []
+    assert feed(scheduler, moves.SwapDone("a"))[0] == moves.BeginSwap("b", (), REQUEST)
 
 
 def test_who_waits_for_an_engine_in_use_is_told_whose_it_is_and_until_when() -> None:
     rig = beside("a")
     rig.handle(arrive("1", "a"))
-    assert rig.handle(arrive("2", "c")) == [Wait("2", 1, Hold(("a",), 30))]
-    assert rig.scheduler.hold("c", 0.0) == Hold(("a",), 30)
+    assert rig.handle(arrive("2", "c")) == [moves.Wait("2", 1, moves.Hold(("a",), 30))]
+    assert rig.scheduler.hold("c", 0.0) == moves.Hold(("a",), 30)
     rig.now = 30
-    assert rig.handle(Tick()) == [BeginSwap("c", ("a",), REQUEST), Wait("2", 1)]
+    assert rig.handle(moves.Tick()) == [moves.BeginSwap("c", ("a",), REQUEST), moves.Wait("2", 1)]
 
 
 def test_what_is_typed_and_given_up_evicts_nobody() -> None:
     rig = beside("a")
     rig.now = 100
-    feed(rig, arrive("1", "a"), Leave("1"))
+    feed(rig, arrive("1", "a"), moves.Leave("1"))
     rig.now = 200
     assert feed(rig, arrive("2", "c")) == []
     assert rig.scheduler.due == 200 + SETTLE_S
-    assert feed(rig, Leave("2")) == []
+    assert feed(rig, moves.Leave("2")) == []
     assert rig.scheduler.due is None
 
 
 def test_a_load_that_nobody_waits_for_ends_when_somebody_else_waits() -> None:
     rig = with_a()
-    feed(rig, arrive("1", "b"), Evicted("a"), Leave("1"))
+    feed(rig, arrive("1", "b"), moves.Evicted("a"), moves.Leave("1"))
     assert feed(rig, arrive("2", "c")) == []
     assert rig.scheduler.due == UNWANTED_S
     rig.now = UNWANTED_S
-    assert feed(rig, Tick()) == [CancelSwap("b")]
-    assert feed(rig, SwapCancelled("b")) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+    assert feed(rig, moves.Tick()) == [moves.CancelSwap("b")]
+    assert feed(rig, moves.SwapCancelled("b")) == [moves.BeginSwap("c", (), REQUEST), moves.Evict("c", ())]
 
 
 def test_a_load_that_nobody_waits_for_ends_when_it_interrupted_somebody_who_gets_the_engine_back() -> None:
     rig = with_a()
-    feed(rig, arrive("1", "a"), Leave("1"), arrive("2", "b"), Evicted("a"), Leave("2"))
+    feed(rig, arrive("1", "a"), moves.Leave("1"), arrive("2", "b"), moves.Evicted("a"), moves.Leave("2"))
     rig.now = UNWANTED_S
-    assert feed(rig, Tick()) == [CancelSwap("b")]
-    assert feed(rig, SwapCancelled("b")) == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+    assert feed(rig, moves.Tick()) == [moves.CancelSwap("b")]
+    assert feed(rig, moves.SwapCancelled("b")) == [moves.BeginSwap("a", (), SwapCause.FALLBACK), moves.Evict("a", ())]
 
 
 def test_a_load_goes_on_for_a_client_that_tries_again() -> None:
     rig = with_a()
-    feed(rig, arrive("1", "a"), Leave("1"), arrive("2", "b"), Evicted("a"), Leave("2"))
+    feed(rig, arrive("1", "a"), moves.Leave("1"), arrive("2", "b"), moves.Evicted("a"), moves.Leave("2"))
     rig.now = UNWANTED_S - 1
     feed(rig, arrive("3", "b"))
     rig.now = 2 * UNWANTED_S
-    assert feed(rig, Tick(), SwapDone("b")) == [Grant("3", "b")]
+    assert feed(rig, moves.Tick(), moves.SwapDone("b")) == [moves.Grant("3", "b")]
 
 
 def test_a_load_that_took_an_unused_engines_place_goes_on_without_anybody() -> None:
     rig = with_a()
-    feed(rig, arrive("1", "b"), Evicted("a"), Leave("1"))
+    feed(rig, arrive("1", "b"), moves.Evicted("a"), moves.Leave("1"))
     rig.now = 60
-    assert feed(rig, Tick(), SwapDone("b")) == []
+    assert feed(rig, moves.Tick(), moves.SwapDone("b")) == []
     assert "b" in rig.records.residents
 
 
-def complete(id_: str, profile: str | None) -> Arrive:
-    return Arrive(id_, profile, autocomplete=True)
+def complete(id_: str, profile: str | None) -> moves.Arrive:
+    return moves.Arrive(id_, profile, autocomplete=True)
 
 
-def refused_with(effects: list[Effect]) -> list[tuple[int, str]]:
-    return [(effect.error.status, effect.error.code) for effect in effects if isinstance(effect, Refuse)]
+def refused_with(effects: list[moves.Effect]) -> list[tuple[int, str]]:
+    return [(effect.error.status, effect.error.code) for effect in effects if isinstance(effect, moves.Refuse)]
 
 
 def test_autocomplete_gets_what_runs_and_otherwise_an_answer_at_once() -> None:
     rig = with_a()
-    assert feed(rig, complete("1", "a"), complete("2", None)) == [Grant("1", "a"), Grant("2", "a")]
+    assert feed(rig, complete("1", "a"), complete("2", None)) == [moves.Grant("1", "a"), moves.Grant("2", "a")]
     effects = feed(rig, complete("3", "b"))
     assert refused_with(effects) == [(503, "autocomplete_not_ready")]
     assert len(effects) == 1, "nobody leaves for it"
@@ -643,15 +658,15 @@ def test_autocomplete_brings_its_engine_where_that_fits_beside_what_runs() -> No
     rig = small("a")
     effects = feed(rig, complete("1", "b"))
     assert refused_with(effects) == [(503, "autocomplete_not_ready")]
-    assert effects[1:] == [BeginSwap("b", (), SwapCause.PRELOAD), Evict("b", ())]
+    assert effects[1:] == [moves.BeginSwap("b", (), SwapCause.PRELOAD), moves.Evict("b", ())]
     assert refused_with(feed(rig, complete("2", "b"))) == [(503, "autocomplete_not_ready")], "it loads"
-    assert feed(rig, SwapDone("b"), complete("3", "b")) == [Grant("3", "b")]
+    assert feed(rig, moves.SwapDone("b"), complete("3", "b")) == [moves.Grant("3", "b")]
 
 
 def test_each_request_for_a_profile_of_that_class_is_autocomplete() -> None:
     rig = small("a", big={"autocomplete": True})
     assert refused_with(feed(rig, arrive("1", "big"))) == [(503, "autocomplete_not_ready")]
-    assert feed(rig, Use("big", SwapCause.USER))[0] == BeginSwap("big", ("a",), SwapCause.USER)
+    assert feed(rig, moves.Use("big", SwapCause.USER))[0] == moves.BeginSwap("big", ("a",), SwapCause.USER)
 
 
 def test_requests_that_wait_for_one_engine_have_the_box_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,42 +17,8 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
+from sparkdash.supervisor.decide import moves
 from sparkdash.supervisor.decide.fit import BoxMemory
-from sparkdash.supervisor.decide.moves import (
-    STUCK,
-    Admitted,
-    Arrive,
-    BeginSwap,
-    Cancel,
-    CancelSwap,
-    CatalogRead,
-    Copied,
-    Cut,
-    Decline,
-    DrainOver,
-    Effect,
-    EngineDied,
-    EngineHeld,
-    EngineRecovered,
-    Evict,
-    Evicted,
-    Grant,
-    Leave,
-    Move,
-    PolicyRead,
-    Preload,
-    ProfileFacts,
-    Refuse,
-    Release,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Tick,
-    Use,
-    Wait,
-    WontStop,
-)
 from sparkdash.supervisor.decide.queue import Patience
 from sparkdash.supervisor.decide.records import OFFERED, USE
 from sparkdash.supervisor.decide.refusals import CUT
@@ -78,19 +44,19 @@ SIZES = {
 }
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
-    "a": ProfileFacts("fa", idle_ttl_s=600),
-    "b": ProfileFacts("fb", limit=4),
-    "c": ProfileFacts("fc"),
-    "d": ProfileFacts("fd"),
-    "alone": ProfileFacts("fl", loads_alone=True),
-    "pinned": ProfileFacts("fp", pinned=True),
-    "wide": ProfileFacts("fw", nodes=2),
-    "half": ProfileFacts("fh", nodes=4, topologies=(Topology.LINE,)),
-    "whole": ProfileFacts("fo", nodes=8),
-    "there": ProfileFacts("ft", node=SPARK2),
-    "unknown": ProfileFacts("fu"),
-    "remote": ProfileFacts("fr", managed=False),
-    "broken": ProfileFacts("fx", cannot_run="no such head"),
+    "a": moves.ProfileFacts("fa", idle_ttl_s=600),
+    "b": moves.ProfileFacts("fb", limit=4),
+    "c": moves.ProfileFacts("fc"),
+    "d": moves.ProfileFacts("fd"),
+    "alone": moves.ProfileFacts("fl", loads_alone=True),
+    "pinned": moves.ProfileFacts("fp", pinned=True),
+    "wide": moves.ProfileFacts("fw", nodes=2),
+    "half": moves.ProfileFacts("fh", nodes=4, topologies=(Topology.LINE,)),
+    "whole": moves.ProfileFacts("fo", nodes=8),
+    "there": moves.ProfileFacts("ft", node=SPARK2),
+    "unknown": moves.ProfileFacts("fu"),
+    "remote": moves.ProfileFacts("fr", managed=False),
+    "broken": moves.ProfileFacts("fx", cannot_run="no such head"),
 }
 NAMES = st.sampled_from(sorted(PROFILES))
 WANTED = st.sampled_from(
@@ -116,7 +82,7 @@ WANTED = st.sampled_from(
     ]
 )
 ERROR = EngineError("It died.", code="engine_crash")
-FROZEN = EngineError("It is stuck.", code=STUCK)
+FROZEN = EngineError("It is stuck.", code=moves.STUCK)
 SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
 HOLD = 8 * GIB
 """Less available than this, and no load begins that nobody leaves for."""
@@ -160,7 +126,7 @@ class Machine(RuleBasedStateMachine):
         self.others = dict.fromkeys(self.nodes, 0)
         self.others_then = dict.fromkeys(self.nodes, 0)
         """Bytes that strangers took beyond their usual share: now, and when the first load under way there began."""
-        self.swaps: dict[str | None, BeginSwap] = {}
+        self.swaps: dict[str | None, moves.BeginSwap] = {}
         """Under way, by target."""
         self.copying: set[str | None] = set()
         """Those that copy to other nodes, while whom they evict serves on."""
@@ -213,13 +179,17 @@ class Machine(RuleBasedStateMachine):
 
     # The actor's half.
 
-    def send(self, move: Move) -> None:
+    def send(self, move: moves.Move) -> None:
         """Hand a move in and check each effect against the records."""
-        batch = move.target if isinstance(move, SwapDone) else None
+        batch = move.target if isinstance(move, moves.SwapDone) else None
         busy = self.memory_moves()
-        if isinstance(move, SwapDone | SwapFailed) and move.target is not None and move.target == self.wished:
+        if (
+            isinstance(move, moves.SwapDone | moves.SwapFailed)
+            and move.target is not None
+            and move.target == self.wished
+        ):
             self.wished = None
-        if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
+        if isinstance(move, moves.SwapDone | moves.SwapFailed | moves.SwapCancelled):
             del self.swaps[move.target], self.touched[move.target]
             self.copying.discard(move.target)
             self.may_stop.discard(move.target)
@@ -233,45 +203,47 @@ class Machine(RuleBasedStateMachine):
         for effect in effects:
             self.carry_out(effect)
         for effect in effects:
-            if isinstance(effect, Grant) and effect.profile != batch and not busy:
+            if isinstance(effect, moves.Grant) and effect.profile != batch and not busy:
                 self.nobody_was_overtaken(effect)
 
-    def handled(self, move: Move) -> list[Effect]:
+    def handled(self, move: moves.Move) -> list[moves.Effect]:
         """By the short way where there is one, as the actor does it."""
         match move:
-            case Arrive(id=id_):
+            case moves.Arrive(id=id_):
                 granted = self.scheduler.grant_at_once(move, self.now)
-                return self.scheduler.handle(move, self.now) if granted is None else [Grant(id_, granted)]
-            case Leave(id=id_) if self.scheduler.end_at_once(id_, self.now):
+                return self.scheduler.handle(move, self.now) if granted is None else [moves.Grant(id_, granted)]
+            case moves.Leave(id=id_) if self.scheduler.end_at_once(id_, self.now):
                 return []
         return self.scheduler.handle(move, self.now)
 
-    def carry_out(self, effect: Effect) -> None:
+    def carry_out(self, effect: moves.Effect) -> None:
         match effect:
-            case Grant(id=id_, profile=profile):
+            case moves.Grant(id=id_, profile=profile):
                 self.granted(id_, profile)
-            case Decline(profile=profile) if USE not in self.scheduler.records.queue:  # else a preload was declined
+            case moves.Decline(profile=profile) if (
+                USE not in self.scheduler.records.queue
+            ):  # else a preload was declined
                 self.wished = None if self.wished == profile else self.wished
-            case Decline():
+            case moves.Decline():
                 pass
-            case Refuse(id=id_):
+            case moves.Refuse(id=id_):
                 assert id_ in self.waiting, "only one who waits is refused"
                 del self.waiting[id_]
-            case Wait(id=id_, position=position):
+            case moves.Wait(id=id_, position=position):
                 assert id_ in self.waiting
                 assert 1 <= position <= len(self.waiting)
-            case BeginSwap():
+            case moves.BeginSwap():
                 self.began(effect)
-            case Evict(target=target, profiles=profiles):
+            case moves.Evict(target=target, profiles=profiles):
                 assert profiles == self.swaps[target].evict
                 assert target not in self.copying, "nobody leaves before the other nodes have what is needed there"
                 assert not set(self.leased.values()) & set(profiles), "a leased engine is never evicted"
                 self.may_stop.add(target)
-            case CancelSwap(target=target):
+            case moves.CancelSwap(target=target):
                 assert target in self.swaps
                 assert target not in self.cancelling
                 self.cancelling.add(target)
-            case Cut(ids=ids, error=error):
+            case moves.Cut(ids=ids, error=error):
                 for_good = error.code == CUT and not isinstance(error, UpstreamError)  # a person stopped the engine
                 for id_ in ids:
                     self.may_return[self.leased.pop(id_)] += not for_good
@@ -283,7 +255,7 @@ class Machine(RuleBasedStateMachine):
         del self.waiting[id_]
         self.leased[id_] = profile
 
-    def nobody_was_overtaken(self, grant: Grant) -> None:
+    def nobody_was_overtaken(self, grant: moves.Grant) -> None:
         """Whoever has waited as long as anyone may, was there before, and whose turn could come now, has its engine left alone."""
         for id_, wants in self.waiting.items():
             overdue = self.since[id_] <= self.since[grant.id] and self.now - self.since[id_] >= PATIENCE.max_wait_s
@@ -294,7 +266,7 @@ class Machine(RuleBasedStateMachine):
                 choice = self.scheduler.choice(wants, self.now, person=False)
                 assert choice.refused or grant.profile not in choice.names, "its turn was over"
 
-    def began(self, swap: BeginSwap) -> None:
+    def began(self, swap: moves.BeginSwap) -> None:
         assert swap.target not in self.swaps, "never two swaps to the same end"
         there = (self.where[name] for name in swap.evict)
         touched = set(swap.nodes).union(*there) if self.moves_memory(swap) else set()
@@ -336,7 +308,7 @@ class Machine(RuleBasedStateMachine):
             assert set(swap.nodes) - {LOCAL}
             self.copying.add(swap.target)
 
-    def on_its_nodes(self, swap: BeginSwap) -> None:
+    def on_its_nodes(self, swap: moves.BeginSwap) -> None:
         """As many as the profile asks for, and nobody leaves for it who is on none of them."""
         if swap.target is None or not (known := self.known[swap.target]).managed:
             return
@@ -345,7 +317,7 @@ class Machine(RuleBasedStateMachine):
         for name in set(swap.evict) - {swap.target}:
             assert set(self.where[name]) & set(swap.nodes), "it is on none of these nodes"
 
-    def is_beside(self, swap: BeginSwap) -> None:
+    def is_beside(self, swap: moves.BeginSwap) -> None:
         """One that only takes memory may begin beside others that only take some, if each is known to take what it takes."""
         others = set(self.moving_on(set(swap.nodes)))
         assert swap.target is not None
@@ -353,7 +325,7 @@ class Machine(RuleBasedStateMachine):
         assert others <= self.admitted - self.cancelling, "nobody leaves, and nothing is on its way back"
         assert not (others | {swap.target}) & {"alone", "unknown"}, "it must not see others take memory"
 
-    def moves_memory(self, swap: BeginSwap) -> bool:
+    def moves_memory(self, swap: moves.BeginSwap) -> bool:
         return bool({swap.target, *swap.evict} - {None, "remote"})
 
     def memory_moves(self) -> bool:
@@ -364,7 +336,7 @@ class Machine(RuleBasedStateMachine):
         """Targets of the swaps that move memory of these nodes."""
         return [target for target, touched in self.touched.items() if touched & nodes]
 
-    def there_is_room(self, swap: BeginSwap, node: str) -> None:
+    def there_is_room(self, swap: moves.BeginSwap, node: str) -> None:
         """What comes fits into what will be available on the node, and with all that stays into it."""
         assert swap.target is not None
         there = {name for name in self.running | self.unstopped if node in self.where[name]}
@@ -394,7 +366,7 @@ class Machine(RuleBasedStateMachine):
             self.since[str(self.count)] = self.now
             task = Task.EMBED if profile == "d" else Task.GENERATE
             was_full = len(self.scheduler.records.queue) >= LIMIT
-            self.send(Arrive(str(self.count), profile, batch, task, "one" if wait else "other"))
+            self.send(moves.Arrive(str(self.count), profile, batch, task, "one" if wait else "other"))
             if was_full and str(self.count) in self.waiting:
                 self.came_back(str(self.count))
 
@@ -406,7 +378,7 @@ class Machine(RuleBasedStateMachine):
         self.since[str(self.count)] = self.now
         others = {*list(self.waiting.values())[:-1], self.wished, None}
         before = set(self.swaps)
-        self.send(Arrive(str(self.count), profile, autocomplete=True))
+        self.send(moves.Arrive(str(self.count), profile, autocomplete=True))
         assert str(self.count) not in self.waiting, "it never waits"
         for target in self.swaps.keys() - before - others:
             assert not self.swaps[target].evict or self.swaps[target].cause is not SwapCause.REQUEST, "it stops nobody"
@@ -424,16 +396,16 @@ class Machine(RuleBasedStateMachine):
         assert self.scheduler.due is not None
         assert self.scheduler.due > self.now, "time that has come is not waited for"
         self.now = self.scheduler.due
-        self.send(Tick())
+        self.send(moves.Tick())
 
     @rule(names=st.lists(NAMES, max_size=3))
     def preload(self, names: list[str]) -> None:
-        self.send(Preload(tuple(names)))
+        self.send(moves.Preload(tuple(names)))
 
     @rule(name=st.none() | NAMES)
     def default(self, name: str | None) -> None:
         found = None if name is None else DefaultProfile(profile=name, after_s=5)
-        self.send(PolicyRead(PATIENCE, LIMIT, found))
+        self.send(moves.PolicyRead(PATIENCE, LIMIT, found))
 
     @rule(gib=st.sampled_from([0, 5, 40]), which=st.integers(0, 1))
     def strangers(self, gib: int, which: int) -> None:
@@ -444,7 +416,7 @@ class Machine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from([*self.leased]))
         del self.leased[id_]
-        self.send(Leave(id_))
+        self.send(moves.Leave(id_))
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data(), all_of_them=st.booleans())
@@ -453,44 +425,44 @@ class Machine(RuleBasedStateMachine):
         for id_ in gone:
             self.waiting.pop(id_, None)
             self.leased.pop(id_, None)  # granted because another hung up
-            self.send(Leave(id_))
+            self.send(moves.Leave(id_))
 
     @rule(profile=NAMES, cause=st.sampled_from([SwapCause.USER, SwapCause.BENCH]))
     def use(self, profile: str, cause: SwapCause) -> None:
         if profile != "broken" and profile in self.known:
             self.wished = profile
-        self.send(Use(profile, cause))
+        self.send(moves.Use(profile, cause))
 
     @rule(profile=st.one_of(NAMES, st.none()))
     def stop(self, profile: str | None) -> None:
         if profile in (None, self.wished):
             self.wished = None
-        self.send(Stop(profile))
+        self.send(moves.Stop(profile))
 
     @rule()
     def cancel(self) -> None:
         if self.wished in self.swaps.keys() - self.cancelling:
             self.wished = None
-        self.send(Cancel())
+        self.send(moves.Cancel())
 
     @rule(profile=NAMES)
     def forgive(self, profile: str) -> None:
-        self.send(Release(profile))
+        self.send(moves.Release(profile))
 
     @rule(changed=st.booleans(), gone=st.sampled_from(["a", "b", "c", None]))
     def read_catalog(self, changed: bool, gone: str | None) -> None:
-        read = {**PROFILES, "a": ProfileFacts("fa2")} if changed else PROFILES
+        read = {**PROFILES, "a": moves.ProfileFacts("fa2")} if changed else PROFILES
         if gone == self.wished:
             self.wished = None
         self.known = {name: known for name, known in read.items() if name != gone}
-        self.send(CatalogRead(self.known))
+        self.send(moves.CatalogRead(self.known))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
         self.gone(name)
-        self.send(EngineDied(name, ERROR))
+        self.send(moves.EngineDied(name, ERROR))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), wait=st.sampled_from([1, 130]))
@@ -498,14 +470,14 @@ class Machine(RuleBasedStateMachine):
         self.now += wait
         name = data.draw(st.sampled_from(sorted(self.running)))
         self.stuck.add(name)
-        self.send(EngineHeld(name, FROZEN))
+        self.send(moves.EngineHeld(name, FROZEN))
 
     @precondition(lambda self: self.stuck)
     @rule(data=st.data())
     def recover(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.stuck)))
         self.stuck.discard(name)
-        self.send(EngineRecovered(name))
+        self.send(moves.EngineRecovered(name))
 
     @precondition(lambda self: self.stuck)
     @rule(data=st.data())
@@ -516,7 +488,7 @@ class Machine(RuleBasedStateMachine):
         """Its repair ended it: if it is not parked, and nobody wanted it gone, nobody who waits for it is refused."""
         waiting = {id_ for id_, wants in self.waiting.items() if wants == name}
         self.gone(name)
-        self.send(EngineDied(name, FROZEN))
+        self.send(moves.EngineDied(name, FROZEN))
         if self.scheduler.breaker.refusal(name, self.now) is None and name in self.known:
             assert waiting <= {*self.waiting, *self.leased}, "who waits for a repair gets the new engine"
 
@@ -527,7 +499,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.swaps)
     @rule(data=st.data())
     def drain_over(self, data: st.DataObject) -> None:
-        self.send(DrainOver(self.one_of(data, self.swaps)))
+        self.send(moves.DrainOver(self.one_of(data, self.swaps)))
 
     # How a swap under way goes on.
 
@@ -539,7 +511,7 @@ class Machine(RuleBasedStateMachine):
     def end_copy(self, target: str | None) -> None:
         assert target is not None
         self.copying.discard(target)
-        self.send(Copied(target))
+        self.send(moves.Copied(target))
 
     def one_of(self, data: st.DataObject, targets: Iterable[str | None]) -> str | None:
         return data.draw(st.sampled_from(sorted(targets, key=str)))
@@ -551,7 +523,7 @@ class Machine(RuleBasedStateMachine):
         for name in self.swaps[target].evict:
             self.gone(name)
             self.unstopped.discard(name)
-            self.send(Evicted(name))
+            self.send(moves.Evicted(name))
 
     def come_up(self, target: str | None) -> None:
         if target is not None:
@@ -559,7 +531,7 @@ class Machine(RuleBasedStateMachine):
             self.unstopped.discard(target)
             self.stuck.discard(target)
             self.where[target] = self.swaps[target].nodes
-        self.send(SwapDone(target))
+        self.send(moves.SwapDone(target))
 
     @precondition(lambda self: self.may_stop)
     @rule(data=st.data())
@@ -574,8 +546,8 @@ class Machine(RuleBasedStateMachine):
             if name in self.running:
                 self.gone(name)
                 self.unstopped.add(name)
-                self.send(WontStop(name))
-        self.send(SwapFailed(target, ERROR))
+                self.send(moves.WontStop(name))
+        self.send(moves.SwapFailed(target, ERROR))
 
     def on_its_way(self, *, admitted: bool) -> list[str | None]:
         """Those whose drain and stops are over."""
@@ -594,7 +566,7 @@ class Machine(RuleBasedStateMachine):
     def take_memory(self, target: str | None) -> None:
         assert target is not None
         self.admitted.add(target)
-        self.send(Admitted(target))
+        self.send(moves.Admitted(target))
 
     @precondition(lambda self: self.on_its_way(admitted=True))
     @rule(data=st.data())
@@ -604,12 +576,12 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.swaps)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        self.send(SwapFailed(self.one_of(data, self.swaps), ERROR))
+        self.send(moves.SwapFailed(self.one_of(data, self.swaps), ERROR))
 
     @precondition(lambda self: self.cancelling)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        self.send(SwapCancelled(self.one_of(data, self.cancelling)))
+        self.send(moves.SwapCancelled(self.one_of(data, self.cancelling)))
 
     # What holds after every move.
 
@@ -677,7 +649,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(4 * len(PROFILES)):
             for id_ in list(self.leased):
                 del self.leased[id_]
-                self.send(Leave(id_))
+                self.send(moves.Leave(id_))
             for name in list(self.stuck):
                 self.end_stuck(name)
             if not self.swaps:
@@ -686,7 +658,7 @@ class Machine(RuleBasedStateMachine):
                 self.tick()
             for target in list(self.swaps):
                 if target in self.cancelling:
-                    self.send(SwapCancelled(target))
+                    self.send(moves.SwapCancelled(target))
                 elif target in self.copying:
                     self.end_copy(target)
                 elif target in self.may_stop:

@@ -16,28 +16,7 @@ from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError
 from sparkdash.settings import Policy
 from sparkdash.store import Store
-from sparkdash.supervisor.decide.moves import (
-    Admitted,
-    Adopted,
-    BeginSwap,
-    Cancel,
-    CancelSwap,
-    Decline,
-    DrainOver,
-    EngineDied,
-    Evict,
-    Evicted,
-    Grant,
-    Leave,
-    Preload,
-    Refuse,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Tick,
-    Use,
-)
+from sparkdash.supervisor.decide import moves
 from sparkdash.units import GIB
 
 
@@ -292,121 +271,153 @@ async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any, make_pr
 def test_a_miss_that_waits_behind_a_load_keeps_nobody_from_the_engine_that_it_will_evict() -> None:
     rig = beside("a")
     feed(rig, arrive("1", "b"), arrive("2", "c"))
-    assert feed(rig, arrive("3", "a"), arrive("4", None)) == [Grant("3", "a"), Grant("4", "a")]
-    assert feed(rig, Leave("4"), SwapDone("b")) == [Grant("1", "b")]
+    assert feed(rig, arrive("3", "a"), arrive("4", None)) == [moves.Grant("3", "a"), moves.Grant("4", "a")]
+    assert feed(rig, moves.Leave("4"), moves.SwapDone("b")) == [moves.Grant("1", "b")]
     rig.now = 60
-    assert feed(rig, Leave("1"), Tick()) == [BeginSwap("c", ("a", "b"), REQUEST)]
+    assert feed(rig, moves.Leave("1"), moves.Tick()) == [moves.BeginSwap("c", ("a", "b"), REQUEST)]
     assert feed(rig, arrive("5", "a")) == []
-    assert feed(rig, Leave("3")) == [Evict("c", ("a", "b"))]
+    assert feed(rig, moves.Leave("3")) == [moves.Evict("c", ("a", "b"))]
 
 
 def test_what_takes_no_memory_begins_while_another_loads_and_while_it_is_cancelled() -> None:
     scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
-    assert feed(scheduler, arrive("3", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
-    assert feed(scheduler, SwapDone("far")) == [Grant("3", "far")]
-    assert feed(scheduler, EngineDied("far", ERROR), Leave("3"), Cancel())[1:2] == [CancelSwap("b")]
-    assert feed(scheduler, arrive("4", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
-    assert feed(scheduler, SwapCancelled("b")) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
-    assert feed(scheduler, SwapDone("far"), SwapDone("c")) == [Grant("4", "far"), Grant("2", "c")]
+    feed(scheduler, arrive("1", "b"), arrive("2", "c"), moves.Evicted("a"))
+    assert feed(scheduler, arrive("3", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
+    assert feed(scheduler, moves.SwapDone("far")) == [moves.Grant("3", "far")]
+    assert feed(scheduler, moves.EngineDied("far", ERROR), moves.Leave("3"), moves.Cancel())[1:2] == [
+        moves.CancelSwap("b")
+    ]
+    assert feed(scheduler, arrive("4", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
+    assert feed(scheduler, moves.SwapCancelled("b")) == [moves.BeginSwap("c", (), REQUEST), moves.Evict("c", ())]
+    assert feed(scheduler, moves.SwapDone("far"), moves.SwapDone("c")) == [
+        moves.Grant("4", "far"),
+        moves.Grant("2", "c"),
+    ]
 
 
 def test_the_end_of_one_swap_says_nothing_of_another() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "far"))
-    assert feed(scheduler, DrainOver("far"), SwapDone("far")) == [Grant("3", "far")]
-    assert feed(scheduler, Leave("1")) == [Evict("b", ("a",))]
-    feed(scheduler, Evicted("a"), EngineDied("far", ERROR), arrive("4", "far"), SwapFailed("far", ERROR))
-    assert feed(scheduler, SwapFailed("b", ERROR))[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+    assert feed(scheduler, moves.DrainOver("far"), moves.SwapDone("far")) == [moves.Grant("3", "far")]
+    assert feed(scheduler, moves.Leave("1")) == [moves.Evict("b", ("a",))]
+    feed(
+        scheduler,
+        moves.Evicted("a"),
+        moves.EngineDied("far", ERROR),
+        arrive("4", "far"),
+        moves.SwapFailed("far", ERROR),
+    )
+    assert feed(scheduler, moves.SwapFailed("b", ERROR))[1:] == [
+        moves.BeginSwap("a", (), SwapCause.FALLBACK),
+        moves.Evict("a", ()),
+    ]
 
 
 def test_a_stop_of_what_is_elsewhere_does_not_wait_for_a_load() -> None:
     scheduler = with_a()
-    feed(scheduler, Adopted("far", "f-far"), arrive("1", "b"), Evicted("a"))
-    assert feed(scheduler, Stop("far")) == [BeginSwap(None, ("far",), SwapCause.USER), Evict(None, ("far",))]
-    assert feed(scheduler, Evicted("far"), SwapDone(None)) == []
+    feed(scheduler, moves.Adopted("far", "f-far"), arrive("1", "b"), moves.Evicted("a"))
+    assert feed(scheduler, moves.Stop("far")) == [
+        moves.BeginSwap(None, ("far",), SwapCause.USER),
+        moves.Evict(None, ("far",)),
+    ]
+    assert feed(scheduler, moves.Evicted("far"), moves.SwapDone(None)) == []
     rig = beside("a")
     feed(rig, arrive("1", "b"))
-    assert feed(rig, Stop("a")) == []
+    assert feed(rig, moves.Stop("a")) == []
     assert rig.stopping
     assert feed(rig, arrive("2", "a")) == []
-    assert feed(rig, SwapDone("b")) == [Grant("1", "b"), BeginSwap(None, ("a",), SwapCause.USER), Evict(None, ("a",))]
+    assert feed(rig, moves.SwapDone("b")) == [
+        moves.Grant("1", "b"),
+        moves.BeginSwap(None, ("a",), SwapCause.USER),
+        moves.Evict(None, ("a",)),
+    ]
 
 
 def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_back() -> None:
     rig = beside("a")
     assert feed(rig, arrive("1", "a"), arrive("2", "c"), arrive("3", "b"))[1:] == [
-        BeginSwap("b", (), REQUEST),
-        Evict("b", ()),
+        moves.BeginSwap("b", (), REQUEST),
+        moves.Evict("b", ()),
     ]
-    assert feed(rig, SwapDone("b")) == [Grant("3", "b")]
+    assert feed(rig, moves.SwapDone("b")) == [moves.Grant("3", "b")]
 
 
 def test_a_load_begins_beside_another_once_that_has_its_room() -> None:
     rig = small("a")
-    assert feed(rig, arrive("1", "big")) == [BeginSwap("big", ("a",), REQUEST), Evict("big", ("a",))]
-    assert feed(rig, arrive("2", "b"), Evicted("a"), Cancel())[0] == CancelSwap("big")
-    assert feed(rig, SwapCancelled("big")) == [BeginSwap("b", (), REQUEST), Evict("b", ())]
+    assert feed(rig, arrive("1", "big")) == [moves.BeginSwap("big", ("a",), REQUEST), moves.Evict("big", ("a",))]
+    assert feed(rig, arrive("2", "b"), moves.Evicted("a"), moves.Cancel())[0] == moves.CancelSwap("big")
+    assert feed(rig, moves.SwapCancelled("big")) == [moves.BeginSwap("b", (), REQUEST), moves.Evict("b", ())]
     assert feed(rig, arrive("3", "c")) == []
-    assert feed(rig, Admitted("b")) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
-    assert feed(rig, SwapDone("c"), SwapDone("b")) == [Grant("3", "c"), Grant("2", "b")]
+    assert feed(rig, moves.Admitted("b")) == [moves.BeginSwap("c", (), REQUEST), moves.Evict("c", ())]
+    assert feed(rig, moves.SwapDone("c"), moves.SwapDone("b")) == [moves.Grant("3", "c"), moves.Grant("2", "b")]
 
 
 def test_nobody_behind_one_who_waits_for_memory_takes_any_before_it() -> None:
     rig = small()
-    feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "big"))
+    feed(rig, arrive("1", "a"), moves.Admitted("a"), arrive("2", "big"))
     assert feed(rig, arrive("3", "b")) == []
-    assert feed(rig, SwapDone("a")) == [Grant("1", "a"), BeginSwap("big", ("a",), REQUEST)]
-    assert feed(rig, arrive("4", "a"), Leave("1")) == [Evict("big", ("a",))]
+    assert feed(rig, moves.SwapDone("a")) == [moves.Grant("1", "a"), moves.BeginSwap("big", ("a",), REQUEST)]
+    assert feed(rig, arrive("4", "a"), moves.Leave("1")) == [moves.Evict("big", ("a",))]
 
 
 def test_no_load_begins_beside_another_while_a_stop_waits_for_its_end() -> None:
     rig = small("a")
-    feed(rig, arrive("1", "b"), Admitted("b"), Stop("a"))
+    feed(rig, arrive("1", "b"), moves.Admitted("b"), moves.Stop("a"))
     assert feed(rig, arrive("2", "c")) == []
-    assert feed(rig, SwapDone("b")) == [Grant("1", "b"), BeginSwap(None, ("a",), SwapCause.USER), Evict(None, ("a",))]
-    assert feed(rig, Evicted("a"), SwapDone(None)) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+    assert feed(rig, moves.SwapDone("b")) == [
+        moves.Grant("1", "b"),
+        moves.BeginSwap(None, ("a",), SwapCause.USER),
+        moves.Evict(None, ("a",)),
+    ]
+    assert feed(rig, moves.Evicted("a"), moves.SwapDone(None)) == [
+        moves.BeginSwap("c", (), REQUEST),
+        moves.Evict("c", ()),
+    ]
 
 
 def test_who_sizes_itself_by_what_is_free_loads_alone() -> None:
     rig = small(b={"loads_alone": True})
-    feed(rig, arrive("1", "a"), Admitted("a"))
+    feed(rig, arrive("1", "a"), moves.Admitted("a"))
     assert feed(rig, arrive("2", "b")) == []
-    assert feed(rig, SwapDone("a"), Admitted("b")) == [Grant("1", "a"), BeginSwap("b", (), REQUEST), Evict("b", ())]
+    assert feed(rig, moves.SwapDone("a"), moves.Admitted("b")) == [
+        moves.Grant("1", "a"),
+        moves.BeginSwap("b", (), REQUEST),
+        moves.Evict("b", ()),
+    ]
     assert feed(rig, arrive("3", "c")) == []
 
 
 def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_way() -> None:
     rig = small()
-    feed(rig, Use("a", SwapCause.USER), Admitted("a"))
-    assert feed(rig, Use("b", SwapCause.USER)) == [BeginSwap("b", (), SwapCause.USER), Evict("b", ())]
-    assert feed(rig, Use("big", SwapCause.USER)) == [CancelSwap("a"), CancelSwap("b")]
+    feed(rig, moves.Use("a", SwapCause.USER), moves.Admitted("a"))
+    assert feed(rig, moves.Use("b", SwapCause.USER)) == [moves.BeginSwap("b", (), SwapCause.USER), moves.Evict("b", ())]
+    assert feed(rig, moves.Use("big", SwapCause.USER)) == [moves.CancelSwap("a"), moves.CancelSwap("b")]
 
 
 def test_what_is_forecast_behind_several_loads_counts_each_once() -> None:
     rig = small()
-    feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "b"), Admitted("b"))
+    feed(rig, arrive("1", "a"), moves.Admitted("a"), arrive("2", "b"), moves.Admitted("b"))
     assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 20 - 10) * GIB
-    feed(rig, SwapFailed("a", ERROR))
+    feed(rig, moves.SwapFailed("a", ERROR))
     assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 10) * GIB
-    feed(rig, SwapDone("b"))
+    feed(rig, moves.SwapDone("b"))
     assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 10) * GIB
 
 
 def test_a_preload_waits_for_its_turn_behind_those_who_ask() -> None:
     rig = small()
-    feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "big"))
-    assert feed(rig, Preload(("b",))) == []
-    assert feed(rig, Leave("2")) == [BeginSwap("b", (), SwapCause.PRELOAD), Evict("b", ())]
+    feed(rig, arrive("1", "a"), moves.Admitted("a"), arrive("2", "big"))
+    assert feed(rig, moves.Preload(("b",))) == []
+    assert feed(rig, moves.Leave("2")) == [moves.BeginSwap("b", (), SwapCause.PRELOAD), moves.Evict("b", ())]
 
 
 def test_a_fall_back_comes_only_where_it_fits_beside_what_runs() -> None:
     rig = beside("a", "b")
-    feed(rig, arrive("1", "c"), Evicted("a"), Evicted("b"))
-    effects = feed(rig, SwapFailed("c", ERROR))
-    assert effects[1:] == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
-    assert feed(rig, SwapDone("a")) == [BeginSwap("b", (), SwapCause.FALLBACK), Evict("b", ())]
-    assert feed(rig, SwapDone("b")) == []
+    feed(rig, arrive("1", "c"), moves.Evicted("a"), moves.Evicted("b"))
+    effects = feed(rig, moves.SwapFailed("c", ERROR))
+    assert effects[1:] == [moves.BeginSwap("a", (), SwapCause.FALLBACK), moves.Evict("a", ())]
+    assert feed(rig, moves.SwapDone("a")) == [moves.BeginSwap("b", (), SwapCause.FALLBACK), moves.Evict("b", ())]
+    assert feed(rig, moves.SwapDone("b")) == []
 
 
 SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
@@ -415,18 +426,18 @@ SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_
 def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arrival() -> None:
     rig = beside("a")
     rig.shortage = SHORT
-    assert feed(rig, arrive("1", "b")) == [Refuse("1", SHORT)]
-    assert feed(rig, Use("b", SwapCause.USER)) == [Decline("b", SHORT)]
-    assert feed(rig, Preload(("b",))) == [Decline("b", SHORT)]
-    assert feed(rig, arrive("2", "a")) == [Grant("2", "a")]
-    assert feed(new_short(), arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
+    assert feed(rig, arrive("1", "b")) == [moves.Refuse("1", SHORT)]
+    assert feed(rig, moves.Use("b", SwapCause.USER)) == [moves.Decline("b", SHORT)]
+    assert feed(rig, moves.Preload(("b",))) == [moves.Decline("b", SHORT)]
+    assert feed(rig, arrive("2", "a")) == [moves.Grant("2", "a")]
+    assert feed(new_short(), arrive("1", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
 
 
 def test_while_memory_is_short_a_load_that_makes_room_first_may_begin() -> None:
     rig = with_a()
     rig.shortage = SHORT
-    assert feed(rig, arrive("1", "b"))[0] == BeginSwap("b", ("a",), REQUEST)
-    feed(rig, Evicted("a"))
+    assert feed(rig, arrive("1", "b"))[0] == moves.BeginSwap("b", ("a",), REQUEST)
+    feed(rig, moves.Evicted("a"))
     assert feed(rig, arrive("2", "b")) == []
 
 

@@ -216,7 +216,6 @@ class MemoryGuard:
             self._needed.clear()
 
     def heard_load(self) -> None:
-        """Note that a loading engine wrote a line."""
         self._said_at = time.monotonic()
 
     def driver_refused(self, lines: int) -> None:

@@ -48,7 +48,6 @@ class Victim:
     serves: bool = True
     """False while the engine loads, and after a failure to stop."""
     loads: bool = False
-    """Whether the engine is starting."""
     pinned: bool = False
     in_flight: int = 0
     bytes: int | None = None
@@ -63,12 +62,10 @@ class GuardVerdict:
 
     level: GuardLevel
     pressed: bool
-    """Whether rising pressure made the level one worse."""
     kill: bool
     fall: float = 0.0
     """Bytes a second by which available memory falls; 0 without a fall."""
     again_s: float = EVERY_S
-    """Seconds until the next look."""
 
 
 @dataclass(frozen=True, slots=True)

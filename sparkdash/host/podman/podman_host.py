@@ -113,7 +113,6 @@ class PodmanHost:
         return {mark: _births(processes) for mark, processes in found.items()}
 
     async def resume(self, members: Births) -> None:
-        """Let stopped processes run on."""
         await self._ask("resume", json.dumps(members))
 
     async def end(self, *looks: Births | None) -> Leftovers:
@@ -149,9 +148,7 @@ def _births(found: Mapping[Any, str]) -> Births:
 LATE_S = 20.0
 """Time for `stop` beyond its grace; then the processes are killed directly."""
 REMOVE_S = 60.0
-"""Deadline of `rm`."""
 RESUME_S = 10.0
-"""Deadline of letting stopped processes run on."""
 
 Call = Callable[[list[str], float], Awaitable[CommandResult]]
 """Runs a command line of the runtime with a deadline. Raises HostError."""

@@ -38,7 +38,6 @@ class Activity:
     in_kernel: int = 0
     """Number of processes that wait in the kernel, where no signal reaches them."""
     compilers: tuple[str, ...] = ()
-    """Distinct names of running compilers."""
     read_bytes: int | None = None
     """Bytes read from storage; None without permission for any process."""
 

@@ -148,15 +148,12 @@ class Process:
         return platform.release()
 
     async def image_id(self, image: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return an empty id: processes need no image."""
         return ""
 
     async def images(self, names: Collection[str]) -> dict[str, int]:  # noqa: ARG002 - the protocol's
-        """Return no images, as processes need none."""
         return {}
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
-        """Report success at once, as processes need no image."""
         yield PullProgress(image=image, detail="a process needs no image", fraction=1.0, done=True)
 
     def command(self, spec: ContainerSpec) -> list[str]:
@@ -233,7 +230,6 @@ class Process:
         ]
 
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
-        """Read lines of both streams. Raises HostError(code="no_such_container")."""
         record = self._records.get(name)
         if record is None:
             raise HostError(f"There is no process {name}.", code="no_such_container")

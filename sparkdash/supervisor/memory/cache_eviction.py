@@ -177,7 +177,6 @@ class _File:
     told: int = 0
     """Bytes from its beginning that were told while it is open."""
     position: int = 0
-    """Position at the last look."""
 
 
 class ReadFiles:

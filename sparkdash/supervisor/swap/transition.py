@@ -249,7 +249,6 @@ class Transition:
         self.phase = self.record.swap.phase
         self._known = Checked()
         self._cache: KeptCache | None = None
-        """Compile cache on this box that the start found."""
         self._stopping: list[str] = []
         """Profiles whose containers were told to end and still run."""
         self._stops_until = 0.0

@@ -9,25 +9,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from sparkdash.supervisor.decide.moves import (
-    Admitted,
-    Arrive,
-    BeginSwap,
-    CancelSwap,
-    Cut,
-    DrainOver,
-    Evict,
-    Evicted,
-    Grant,
-    Leave,
-    Move,
-    Patience,
-    ProfileFacts,
-    Refuse,
-    SwapCancelled,
-    SwapDone,
-    Tick,
-)
+from sparkdash.supervisor.decide import moves
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from surroundings.rig import Rig
 
@@ -55,7 +37,7 @@ class SharedBox(Rig):
     """`loads`: load time of each profile in seconds. Of the box's memory nothing is known, so engines run alone."""
 
     loads: dict[str, float]
-    patience: Patience
+    patience: moves.Patience
     asks: list[Ask] = field(default_factory=list)
     evictions: int = 0
     useful_s: float = 0.0
@@ -63,11 +45,11 @@ class SharedBox(Rig):
 
     def __post_init__(self) -> None:
         super().__init__(1000)
-        known = {name: ProfileFacts(name) for name in self.loads}
+        known = {name: moves.ProfileFacts(name) for name in self.loads}
         self.scheduler = Scheduler(known, queue_limit=1000, facts=self, patience=self.patience)
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self._under_way: dict[str | None, BeginSwap] = {}
+        self._under_way: dict[str | None, moves.BeginSwap] = {}
         self._open: dict[str, Ask] = {}
         self._tick_at: float | None = None
 
@@ -86,28 +68,28 @@ class SharedBox(Rig):
         self._open[id_] = ask
         if ask.patience_s is not None:
             self.at(self.now + ask.patience_s, lambda: self._hang_up(id_))
-        self.send(Arrive(id_, ask.profile, ask.batch, autocomplete=ask.autocomplete))
+        self.send(moves.Arrive(id_, ask.profile, ask.batch, autocomplete=ask.autocomplete))
 
-    def send(self, move: Move) -> None:
+    def send(self, move: moves.Move) -> None:
         for effect in self.handle(move):
             match effect:
-                case Grant(id=id_):
+                case moves.Grant(id=id_):
                     self._open[id_].granted_at = self.now
                     self.at(self.now + self._open[id_].answer_s, lambda id_=id_: self._end(id_))
-                case Refuse(id=id_):
+                case moves.Refuse(id=id_):
                     self._open[id_].refused = True
                     self._over(id_)
-                case BeginSwap():
+                case moves.BeginSwap():
                     self._begin(effect)
-                case Evict(target=target, profiles=profiles):
+                case moves.Evict(target=target, profiles=profiles):
                     self._go_on(target, STOP_S * len(profiles), lambda t=target: self._stopped(t))
-                case CancelSwap(target=target):
-                    self.at(self.now + CANCEL_S, lambda t=target: self._finish(t, SwapCancelled(t)))
-                case Cut():
+                case moves.CancelSwap(target=target):
+                    self.at(self.now + CANCEL_S, lambda t=target: self._finish(t, moves.SwapCancelled(t)))
+                case moves.Cut():
                     raise AssertionError("no answer is that long")
         if self.scheduler.due is not None and self.scheduler.due != self._tick_at:
             self._tick_at = due = self.scheduler.due
-            self.at(due, lambda: self.send(Tick()) if self.scheduler.due == due else None)
+            self.at(due, lambda: self.send(moves.Tick()) if self.scheduler.due == due else None)
 
     def _hang_up(self, id_: str) -> None:
         if id_ in self._open and self._open[id_].granted_at is None:
@@ -116,18 +98,18 @@ class SharedBox(Rig):
 
     def _end(self, id_: str) -> None:
         if id_ in self._open:
-            self.send(Leave(id_))
+            self.send(moves.Leave(id_))
             self._over(id_)
 
     def _over(self, id_: str) -> None:
         ask = self._open.pop(id_)
         self.at(self.now, ask.over)
 
-    def _begin(self, swap: BeginSwap) -> None:
+    def _begin(self, swap: moves.BeginSwap) -> None:
         assert swap.target not in self._under_way
         self._under_way[swap.target] = swap
         self.evictions += len(swap.evict)
-        self._go_on(swap.target, DRAIN_S, lambda: self.send(DrainOver(swap.target)))
+        self._go_on(swap.target, DRAIN_S, lambda: self.send(moves.DrainOver(swap.target)))
 
     def _go_on(self, target: str | None, seconds: float, do: Callable[[], None]) -> None:
         swap = self._under_way[target]
@@ -135,12 +117,12 @@ class SharedBox(Rig):
 
     def _stopped(self, target: str | None) -> None:
         for name in self._under_way[target].evict:
-            self.send(Evicted(name))
+            self.send(moves.Evicted(name))
         assert target is not None
-        self._go_on(target, self.loads[target], lambda: self._finish(target, SwapDone(target)))
-        self.send(Admitted(target))
+        self._go_on(target, self.loads[target], lambda: self._finish(target, moves.SwapDone(target)))
+        self.send(moves.Admitted(target))
 
-    def _finish(self, target: str | None, move: Move) -> None:
+    def _finish(self, target: str | None, move: moves.Move) -> None:
         if self._under_way.pop(target, None) is not None:
             self.send(move)
 

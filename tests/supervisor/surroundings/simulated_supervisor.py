@@ -20,28 +20,7 @@ from sparkdash.host.memory import guard_decisions
 from sparkdash.host.memory.guard_decisions import GuardJudge, Victim
 from sparkdash.host.runtime import OneNode
 from sparkdash.supervisor.actor import patience_of
-from sparkdash.supervisor.decide.moves import (
-    Admitted,
-    Arrive,
-    BeginSwap,
-    CancelSwap,
-    Cut,
-    DrainOver,
-    EngineDied,
-    Evict,
-    Evicted,
-    Grant,
-    Leave,
-    Move,
-    ProfileFacts,
-    Refuse,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Tick,
-    Use,
-)
+from sparkdash.supervisor.decide import moves
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
@@ -65,7 +44,7 @@ from surroundings.simulated_box import (
 class Life:
     """One swap under way; what it had planned no longer happens once it is over."""
 
-    begun: BeginSwap
+    begun: moves.BeginSwap
 
 
 @dataclass
@@ -107,7 +86,7 @@ class Aware:
         planner = Planner(self.tools, lambda: PROFILES, lambda p: self.plan.models[p.name].load_s if p else None)
         self.scheduler = Scheduler(
             {
-                name: ProfileFacts(name, loads_alone=Random(f"{name} {self.plan.seed}").random() < 0.2)
+                name: moves.ProfileFacts(name, loads_alone=Random(f"{name} {self.plan.seed}").random() < 0.2)
                 for name in self.plan.models
             },
             queue_limit=100,
@@ -157,9 +136,9 @@ class Aware:
         last = self.plan.asks[-1].at
         if rng.random() < 0.3:
             wish = rng.choice(sorted(self.plan.models))
-            self.box.at(rng.uniform(0, last), lambda: self.send(Use(wish, SwapCause.USER)))
+            self.box.at(rng.uniform(0, last), lambda: self.send(moves.Use(wish, SwapCause.USER)))
         if rng.random() < 0.2:
-            self.box.at(rng.uniform(0, last), lambda: self.send(Stop(None)))
+            self.box.at(rng.uniform(0, last), lambda: self.send(moves.Stop(None)))
         if rng.random() < 0.2:
             self.box.at(rng.uniform(0, last), self.die)
         while self.box.step():
@@ -170,45 +149,45 @@ class Aware:
             if ask.leaves_after is not None:
                 self.box.at(self.box.now + ask.leaves_after, lambda: self.leave(id_))
             self.answered[id_] = "waits"
-            self.send(Arrive(id_, ask.profile, ask.batch))
+            self.send(moves.Arrive(id_, ask.profile, ask.batch))
 
         return arrive
 
     def leave(self, id_: str) -> None:
         if self.answered[id_] in ("waits", "served"):
             self.answered[id_] = "left"
-            self.send(Leave(id_))
+            self.send(moves.Leave(id_))
 
-    def send(self, move: Move) -> None:
-        if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
+    def send(self, move: moves.Move) -> None:
+        if isinstance(move, moves.SwapDone | moves.SwapFailed | moves.SwapCancelled):
             del self.swaps[move.target]
         for effect in self.scheduler.handle(move, self.box.now):
             match effect:
-                case Grant(id=id_, profile=profile):
+                case moves.Grant(id=id_, profile=profile):
                     assert profile in self.running
                     self.answered[id_] = "served"
                     ask = self.plan.asks[int(id_)]
                     self.waits.append(self.box.now - ask.at)
                     self.box.at(self.box.now + ask.served_s, lambda id_=id_: self.leave(id_))
-                case Refuse(id=id_):
+                case moves.Refuse(id=id_):
                     self.answered[id_] = "refused"
-                case Cut(ids=ids):
+                case moves.Cut(ids=ids):
                     self.answered.update(dict.fromkeys(ids, "cut"))
-                case BeginSwap():
+                case moves.BeginSwap():
                     assert effect.target not in self.swaps
                     self._begin(effect)
-                case Evict(target=target):
+                case moves.Evict(target=target):
                     life = self.swaps[target]
                     self._drive(life, self._change(life.begun))
-                case CancelSwap(target=target):
+                case moves.CancelSwap(target=target):
                     self._later(self.swaps[target], 0.0, lambda target=target: self._cancelled(target))
         self._wake()
         self._look_ahead()
 
-    def _begin(self, swap: BeginSwap) -> None:
+    def _begin(self, swap: moves.BeginSwap) -> None:
         life = self.swaps[swap.target] = Life(swap)
         self.begun += 1
-        self._later(life, SETTINGS.drain_s, lambda: self.send(DrainOver(swap.target)))
+        self._later(life, SETTINGS.drain_s, lambda: self.send(moves.DrainOver(swap.target)))
 
     def _later(self, life: Life, seconds: float, do: Callable[[], None]) -> None:
         self.box.at(self.box.now + seconds, lambda: do() if self.swaps.get(life.begun.target) is life else None)
@@ -217,23 +196,23 @@ class Aware:
         due = self.scheduler.due
         if due is not None and due != self.tick_at:
             self.tick_at = due
-            self.box.at(due, lambda: self.send(Tick()) if self.scheduler.due == due else None)
+            self.box.at(due, lambda: self.send(moves.Tick()) if self.scheduler.due == due else None)
 
     def _drive(self, life: Life, work: Coroutine[Any, Any, None]) -> None:
         try:
             self._later(life, work.send(None), lambda: self._drive(life, work))
         except StopIteration:
-            self.send(SwapDone(life.begun.target))
+            self.send(moves.SwapDone(life.begun.target))
         except SparkdashError as error:
-            self.send(SwapFailed(life.begun.target, error))
+            self.send(moves.SwapFailed(life.begun.target, error))
 
-    async def _change(self, swap: BeginSwap) -> None:
+    async def _change(self, swap: moves.BeginSwap) -> None:
         """What the transition does, in its order."""
         for name in swap.evict:
             await Sleep(self.box.rng.uniform(0.5, 5))
             if name in self.running:
                 self._gone(name)
-                self.send(Evicted(name))
+                self.send(moves.Evicted(name))
         if swap.target is None:
             return
         target = PROFILES[swap.target]
@@ -246,7 +225,7 @@ class Aware:
         self.together += bool(self.loading)
         self.loading[model.name] = self.box.load(model)
         self._enter(model.name, EngineState.LOADING)
-        self.send(Admitted(model.name))
+        self.send(moves.Admitted(model.name))
         if model.dies:
             await Sleep(model.load_s * 0.6)
             self._end_load(model.name)
@@ -263,7 +242,7 @@ class Aware:
 
     def _cancelled(self, target: str | None) -> None:
         self._end_load(target)
-        self.send(SwapCancelled(target))
+        self.send(moves.SwapCancelled(target))
 
     def _end_load(self, name: str | None) -> None:
         if (engine := self.loading.pop(name or "", None)) is not None:
@@ -282,7 +261,7 @@ class Aware:
         if self.running:
             name = self.box.rng.choice(sorted(self.running))
             self._gone(name)
-            self.send(EngineDied(name, DIED))
+            self.send(moves.EngineDied(name, DIED))
 
     # The guard: looks only where it could have something to do, as time is virtual.
 
@@ -315,7 +294,7 @@ class Aware:
     def _kill(self, name: str) -> None:
         if name in self.loading:
             self._end_load(name)
-            self.send(SwapFailed(name, EngineError("The guard killed it.", code="memory_guard")))
+            self.send(moves.SwapFailed(name, EngineError("The guard killed it.", code="memory_guard")))
         else:
             self._gone(name)
-            self.send(EngineDied(name, EngineError("The guard killed it.", code="memory_guard")))
+            self.send(moves.EngineDied(name, EngineError("The guard killed it.", code="memory_guard")))
