@@ -239,12 +239,21 @@ def explains(
     kills = [line for line in lines if line.kind is KernelKind.OOM_KILL]
     xids = [line for line in lines if line.xid is not None]
     ranked = (
-        *(line for line in (*kills, *xids) if is_of(line, pids, container)),
+        *_own(kills, pids, container),
+        *_own(xids, pids, container),
         *(line for line in xids if line.xid in _FOR_ALL),
-        *(line for line in (*kills, *xids) if near is not None and line.at >= near),
+        *_since((*kills, *xids), near),
         *(line for line in lines if line.kind is KernelKind.DRIVER_MEMORY),
     )
     return next(iter(ranked), None)
+
+
+def _own(lines: Iterable[KernelLine], pids: Collection[int], container: str | None) -> list[KernelLine]:
+    return [line for line in lines if is_of(line, pids, container)]
+
+
+def _since(lines: Iterable[KernelLine], near: float | None) -> list[KernelLine]:
+    return [] if near is None else [line for line in lines if line.at >= near]
 
 
 def holds_up(found: KernelFindings) -> KernelLine | None:

@@ -225,9 +225,7 @@ class Actor:
             case moves.Stop(profile=name):
                 self._publish_stop(name)
             case moves.CatalogRead(profiles=profiles):
-                known, read = self._profiles, self._read.popleft().profiles
-                # unchanged profiles keep their objects, so that a lease sees at a glance that nothing was edited
-                self._profiles = {name: known[name] if known.get(name) == new else new for name, new in read.items()}
+                self._take_profiles(self._read.popleft())
                 for failed in self._failed_engines():
                     if failed not in profiles:  # nobody can start or stop it
                         self._publish_stop(failed)
@@ -250,6 +248,11 @@ class Actor:
     def _failed_engines(self) -> list[str]:
         engines, residents = self._tools.registry.engines.values(), self._scheduler.records.residents
         return [e.profile for e in engines if e.state is EngineState.FAILED and e.profile not in residents]
+
+    def _take_profiles(self, catalog: Catalog) -> None:
+        """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""
+        known, read = self._profiles, catalog.profiles
+        self._profiles = {name: known[name] if known.get(name) == new else new for name, new in read.items()}
 
     def _swap_over(self, move: moves.SwapDone | moves.SwapFailed | moves.SwapCancelled) -> None:
         if runs := self.swaps.end(move):

@@ -298,19 +298,13 @@ class SetPlanner:
         self._records = records
 
     def plan(self, name: str, members: tuple[Profile, ...]) -> SetPlan:
-        for profile in members:
-            if error := refusals.unstartable(profile.name, self._planner.profile_facts(profile)):
-                raise error
-        names, records = {profile.name for profile in members}, self._records
-        there = dict.fromkeys((*records.residents, *filter(None, records.swaps)))
-        engines = [each for each in there if records.managed(each)]
+        self._refuse_unstartable(members)
+        names, engines = {profile.name for profile in members}, self._engines_here()
         leaving = [each for each in engines if each not in names and not self._pinned(each)]
         restarted = [each for each in engines if each in names]
         box = self._planner.boxes().get(LOCAL, BoxMemory())
         rows = tuple(self._row(profile) for profile in members)
-        needs = [row.needs_bytes for row in rows]
-        total = None if None in needs else sum(filter(None, needs))
-        room = self._room(box, [*leaving, *restarted])
+        total, room = _total_needs(rows), self._room(box, [*leaving, *restarted])
         return SetPlan(
             name=name,
             members=rows,
@@ -320,6 +314,15 @@ class SetPlanner:
             reserve_bytes=box.reserve,
             fits=None if total is None or room is None else total <= room,
         )
+
+    def _refuse_unstartable(self, members: tuple[Profile, ...]) -> None:
+        for profile in members:
+            if error := refusals.unstartable(profile.name, self._planner.profile_facts(profile)):
+                raise error
+
+    def _engines_here(self) -> list[str]:
+        there = dict.fromkeys((*self._records.residents, *filter(None, self._records.swaps)))
+        return [name for name in there if self._records.managed(name)]
 
     def _row(self, profile: Profile) -> SetMember:
         runs = self._records.as_written(profile.name)
@@ -338,6 +341,11 @@ class SetPlanner:
     def _pinned(self, name: str) -> bool:
         known = self._records.profiles.get(name)
         return known is not None and known.pinned
+
+
+def _total_needs(rows: tuple[SetMember, ...]) -> int | None:
+    needs = [row.needs_bytes for row in rows]
+    return None if None in needs else sum(filter(None, needs))
 
 
 def set_refusal(plan: SetPlan) -> AdmissionError | None:

@@ -347,13 +347,17 @@ class EngineWatch:
             return self._how_it_died(engine) or silent
         if not await self._is_broken(watched, trouble):
             return None
+        await self._look_now(watched, engine)
+        # a link's end closes the connection before its node is known to be silent
+        return self._how_it_died(engine) or (None if is_reply else self._silent_node(profile, engine))
+
+    async def _look_now(self, watched: WatchedEngine, engine: Engine) -> None:
+        """Have the engine looked at now, and wait a moment for its end."""
         watched.look.set()
         if engine.container or watched.given_up.done():
             await asyncio.wait({watched.task}, timeout=CONFIRM_S)
             if engine.container in self._ended or watched.given_up.done():
                 await asyncio.wait({watched.task}, timeout=CLEARED_S)
-        # a link's end closes the connection before its node is known to be silent
-        return self._how_it_died(engine) or (None if is_reply else self._silent_node(profile, engine))
 
     def _silent_node(self, profile: Profile, engine: Engine) -> EngineError | None:
         states = self._tools.nodes.states

@@ -310,10 +310,7 @@ def _owners(
         members.setdefault(seen.owners[one.pid], []).append(one)
     told, listed = seen.gpu or {}, {one.pid for one in processes}
     rows = [_owned(owner, each, host.get(owner, 0), told, on_gpu) for owner, each in members.items()]
-    what = "the GPU driver names this process; it is hidden from this user or has ended"
-    for pid in [pid for pid in told if pid not in listed]:
-        size = on_gpu.get(pid, 0)
-        rows.append(Holding(kind=Holder.UNSEEN, name=f"pid {pid}", bytes=size, gpu_bytes=told[pid], what=what, pid=pid))
+    rows += [_strange_pid(pid, told[pid], on_gpu.get(pid, 0)) for pid in told if pid not in listed]
     yield from (row for row in rows if row.bytes or row.gpu_bytes)
 
 
@@ -339,6 +336,11 @@ def _owned(
         pid=largest.pid,
         remedy=remedy(owner, largest.pid) if size >= LARGE or owner.kind is Holder.ENGINE else None,
     )
+
+
+def _strange_pid(pid: int, told: int, share: int) -> Holding:
+    what = "the GPU driver names this process; it is hidden from this user or has ended"
+    return Holding(kind=Holder.UNSEEN, name=f"pid {pid}", bytes=share, gpu_bytes=told, what=what, pid=pid)
 
 
 def _unaccounted(seen: MemoryFigures, size: int) -> Holding:

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -167,7 +167,14 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
         raise HostError("The helper is started by sudo, which is not installed.", code="no_sudo", hint="Install sudo.")
     places = {_at(root, file.path): file for file in files}
     _refuse_foreign_files(list(places), force=force)
-    try:  # every file under a new name first, so that a failure leaves all old ones
+    _replace_all(places, root)
+    _reload(root)
+    return [file.path for file in files]
+
+
+def _replace_all(places: Mapping[Path, HelperFile], root: Path) -> None:
+    """Write every file under a new name first, so that a failure leaves all old ones."""
+    try:
         for place, file in places.items():
             _write(_fresh(place), file)
         for place in places:
@@ -177,8 +184,6 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
     finally:
         for place in places:
             _fresh(place).unlink(missing_ok=True)
-    _reload(root)
-    return [file.path for file in files]
 
 
 def uninstall(root: Path = BOX, *, force: bool = False) -> list[str]:

@@ -82,10 +82,7 @@ def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | No
                 before = cached_bytes(opened)
                 if before == 0:
                     continue
-                for start in range(0, os.fstat(opened).st_size, PIECE):
-                    if time.monotonic() >= until:
-                        break
-                    os.posix_fadvise(opened, start, PIECE, os.POSIX_FADV_DONTNEED)
+                _in_pieces(opened, until)
                 after = cached_bytes(opened)
             finally:
                 os.close(opened)
@@ -107,6 +104,13 @@ def forget_range(descriptor: int, start: int, end: int) -> int | None:
     os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
     after = cached_bytes(descriptor)
     return None if before is None or after is None else max(0, before - after)
+
+
+def _in_pieces(descriptor: int, until: float) -> None:
+    for start in range(0, os.fstat(descriptor).st_size, PIECE):
+        if time.monotonic() >= until:
+            return
+        os.posix_fadvise(descriptor, start, PIECE, os.POSIX_FADV_DONTNEED)
 
 
 WINDOW = 64 << 20

@@ -40,11 +40,8 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
     return [
         program, "run", "-d", *(["--replace"] if replace and not docker else []), "--name", spec.name,
         "--pull=never",  # pulling is a step of its own, with progress; inside a start it would eat the time limit
-        # files, not the journal: it drops lines beyond a rate, and a rootless user may be unable to read it
-        "--log-driver", "json-file" if docker else "k8s-file", "--log-opt", f"max-size={LOG_LIMIT}",
-        # the host's network, or a fixed port published on loopback: a forward slows each token
-        *(["--network", "host"] if spec.inner_port is None else
-          ["--publish", f"127.0.0.1:{spec.port}:{spec.inner_port}"]),
+        *_log_driver(docker),
+        *_network(spec),
         *(flag for device in spec.devices for flag in _device(docker, device)),
         *_repeated("--shm-size", filter(None, [spec.shm_size])),
         *_repeated("--ulimit", spec.ulimits),
@@ -162,6 +159,18 @@ def _inside(docker: bool, spec: ContainerSpec) -> list[str]:
 
 def _repeated(flag: str, values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (flag, value)]
+
+
+def _network(spec: ContainerSpec) -> list[str]:
+    """Give the container the host's network, or publish its fixed port on loopback: a forward slows each token."""
+    if spec.inner_port is None:
+        return ["--network", "host"]
+    return ["--publish", f"127.0.0.1:{spec.port}:{spec.inner_port}"]
+
+
+def _log_driver(docker: bool) -> list[str]:
+    # Files, not the journal: the journal drops lines beyond a rate, and a rootless user may be unable to read it.
+    return ["--log-driver", "json-file" if docker else "k8s-file", "--log-opt", f"max-size={LOG_LIMIT}"]
 
 
 def _device(docker: bool, device: str) -> list[str]:

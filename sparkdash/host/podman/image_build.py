@@ -177,7 +177,6 @@ def build_command(job: BuildJob) -> list[str]:
     # docker looks for a Dockerfile alone
     file = build.containerfile or ("Containerfile" if (beside / "Containerfile").is_file() and not build.repo else None)
     labels = build_labels(build, profile=job.profile, digest=job.digest, version=__version__)
-    address = f"{(build.repo or '').removesuffix('/').removesuffix('.git')}.git"
     return [
         job.program, "build", "--force-rm",
         # podman's own format drops HEALTHCHECK, SHELL and STOPSIGNAL
@@ -189,8 +188,14 @@ def build_command(job: BuildJob) -> list[str]:
         *(["--from", build.base] if build.base else []),
         *(word for key, value in build.args.items() for word in ("--build-arg", f"{key}={value}")),
         *(word for key, value in labels.items() for word in ("--label", f"{key}={value}")),
-        f"{address}#{build.commit}{f':{build.context}' if build.context else ''}" if build.repo else str(beside),
+        _repository(build) if build.repo else str(beside),
     ]  # fmt: skip
+
+
+def _repository(build: ImageBuild) -> str:
+    """Return the word for a folder of a repository: `https://host/repository.git#commit:folder`."""
+    address = f"{(build.repo or '').removesuffix('/').removesuffix('.git')}.git"
+    return f"{address}#{build.commit}{f':{build.context}' if build.context else ''}"
 
 
 _INFO = {PODMAN: "{{.Host.Arch}}\n{{.Store.GraphRoot}}", DOCKER: "{{.Architecture}}\n{{.DockerRootDir}}"}

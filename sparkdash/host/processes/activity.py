@@ -38,6 +38,7 @@ class Activity:
     in_kernel: int = 0
     """Number of processes that wait in the kernel, where no signal reaches them."""
     compilers: tuple[str, ...] = ()
+    """Distinct names of running compilers."""
     read_bytes: int | None = None
     """Bytes read from storage; None without permission for any process."""
 
@@ -68,6 +69,11 @@ def parse_stat(told: bytes) -> ActivityStat | None:
     return ActivityStat(one_line(name), state, ticks)
 
 
+def parse_read_bytes(told: bytes) -> int | None:
+    found = re.search(rb"^read_bytes: (\d+)$", told, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def is_compiler(name: str) -> bool:
     return _COMPILERS.fullmatch(name) is not None
 
@@ -80,17 +86,24 @@ def read_activity(pids: Iterable[int], proc: Path = PROC) -> Activity | None:
     found = {pid: stat for pid in pids if (stat := parse_stat(_told(f"{proc}/{pid}/stat")))}
     if not found:
         return None
-    stats = list(found.values())
-    io = (re.search(rb"^read_bytes: (\d+)$", _told(f"{proc}/{pid}/io"), re.MULTILINE) for pid in found)
-    reads = [int(hit[1]) for hit in io if hit]
+    return _sum_up(list(found.values()), _sum_read_bytes(found, proc))
+
+
+def _sum_up(stats: list[ActivityStat], read_bytes: int | None) -> Activity:
     return Activity(
         cpu_s=sum(stat.ticks for stat in stats) / os.sysconf("SC_CLK_TCK"),
         processes=len(stats),
         stopped=tuple(sorted(stat.name for stat in stats if stat.state in _STOPPED)),
         in_kernel=sum(stat.state == _IN_KERNEL for stat in stats),
         compilers=tuple(sorted({stat.name for stat in stats if is_compiler(stat.name)})),
-        read_bytes=sum(reads) if reads else None,
+        read_bytes=read_bytes,
     )
+
+
+def _sum_read_bytes(pids: Iterable[int], proc: Path) -> int | None:
+    """Sum the bytes read from storage; None without permission for any process."""
+    reads = [bytes_ for pid in pids if (bytes_ := parse_read_bytes(_told(f"{proc}/{pid}/io"))) is not None]
+    return sum(reads) if reads else None
 
 
 def _told(file: str | Path) -> bytes:

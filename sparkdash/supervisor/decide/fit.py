@@ -112,13 +112,15 @@ class NodeQuestion:
             return False
         if room is None or asked <= room + box.reserve:
             return None if room is None else True
-        measured = all(o.need.basis is Basis.LEARNED for o in self.there if o in gone)
-        return False if measured and not box.more_is_coming else None
+        return False if self._is_sure(gone) else None
 
     def _surely_fits(self, gone: Sequence[Occupant]) -> bool | None:
         """Whether a need that refuses nobody fits by the figures; None: not known."""
         known = self._needs is not None and self._box.available is not None
         return True if known and self.makes_room(gone) else None
+
+    def _is_sure(self, gone: Sequence[Occupant]) -> bool:
+        return all(o.need.basis is Basis.LEARNED for o in self.there if o in gone) and not self._box.more_is_coming
 
     def why_it_must(self, one: Occupant) -> str | None:
         """Why an engine of this node must leave, whatever the figures say; None when it need not."""
@@ -183,8 +185,7 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], boxes: Mapping[str, B
     if not comer.managed:
         again = [Leaving(o.profile, _again(o)) for o in occupants if o.profile == comer.profile]
         return Choice(tuple(again), fits=True)
-    there = [o for o in occupants if o.profile == comer.profile or not set(comer.nodes).isdisjoint(o.nodes)]
-    ask = _FitQuestion(comer, [o for o in there if o.managed], boxes)
+    ask = _FitQuestion(comer, [o for o in occupants if o.managed and _in_the_way(o, comer)], boxes)
     if held := ask.pinned_that_must_leave(person=person):
         return ask.choice((), pinned=held)
     found = ask.cheapest(person=person)
@@ -223,8 +224,7 @@ class _FitQuestion:
 
     def _smallest(self, candidates: Sequence[Occupant]) -> Sequence[Occupant] | None:
         for size in range(len(candidates) + 1):
-            sets = combinations(candidates, size)
-            enough = [some for some in sets if all(each.makes_room([*self.must, *some]) for each in self._asked)]
+            enough = [some for some in combinations(candidates, size) if self._makes_room([*self.must, *some])]
             if enough:
                 return min(enough, key=price)
         return None
@@ -246,14 +246,23 @@ class _FitQuestion:
     def choice(self, leaving: Sequence[Occupant], *, pinned: tuple[str, ...] = ()) -> Choice:
         gone = [o for o in self._there if o in leaving]
         told = tuple(Leaving(o.profile, self._why_it_must(o) or _standing(o)) for o in gone)
-        rooms, comer = tuple(each.room(gone) for each in self._nodes), self._comer
+        rooms = tuple(each.room(gone) for each in self._nodes)
         tightest = min(rooms, key=_tightness)
-        return Choice(told, comer.need.room_bytes, tightest.available, tightest.fits, pinned, comer.nodes, rooms)
+        return Choice(
+            told, self._comer.need.room_bytes, tightest.available, tightest.fits, pinned, self._comer.nodes, rooms
+        )
+
+    def _makes_room(self, gone: Sequence[Occupant]) -> bool:
+        return all(each.makes_room(gone) for each in self._asked)
 
     def _why_it_must(self, one: Occupant) -> str | None:
         if one.profile == self._comer.profile:
             return _again(one)
         return next((why for each in self._nodes if one in each.there and (why := each.why_it_must(one))), None)
+
+
+def _in_the_way(one: Occupant, comer: Occupant) -> bool:
+    return one.profile == comer.profile or not set(comer.nodes).isdisjoint(one.nodes)
 
 
 def _tightness(room: NodeRoom) -> tuple[bool, bool, int]:

@@ -200,9 +200,7 @@ class LivenessJudge:
 
     def see(self, look: EngineSignals) -> LivenessVerdict | None:
         last, self._last = self._last, look
-        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
-        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
-        limit, excuse = self._limit(look, cores, reads=reads)
+        cores, limit, excuse = self._weigh(look, last)
         self._add_interval(look, last, limit)
         if look.answers:
             self._known = look
@@ -224,6 +222,12 @@ class LivenessJudge:
             self._still_s += counted
             if not (look.asleep or last.asleep):  # an engine that is woken gets the full limit
                 self._used += counted / limit
+
+    def _weigh(self, look: EngineSignals, last: EngineSignals | None) -> tuple[float | None, float, str]:
+        """Cores in use, seconds that an engine like this may be without progress, and what excuses it."""
+        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
+        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
+        return cores, *self._limit(look, cores, reads=reads)
 
     def _moved(self, look: EngineSignals, last: EngineSignals | None) -> bool:
         if look.relayed_at is not None and last is not None and look.relayed_at != last.relayed_at:
@@ -250,8 +254,7 @@ class LivenessJudge:
             return LivenessState.BUSY if generates else LivenessState.PREFILL
         if excuse:
             return LivenessState.COMPILING
-        may_prefill = _works(look) and ((look.running or 0) > 0 or look.answers is None)
-        return LivenessState.PREFILL if may_prefill else LivenessState.SILENT
+        return LivenessState.PREFILL if _may_prefill(look) else LivenessState.SILENT
 
     def _limit(self, look: EngineSignals, cores: float | None, *, reads: bool) -> tuple[float, str]:
         """Seconds until the verdict, and the excuse that lengthened them, if any."""
@@ -311,6 +314,10 @@ def _rate(now: float | None, before: float | None, seconds: float) -> float | No
 
 def _works(look: EngineSignals) -> bool:
     return look.power_w is not None and look.low_w is not None and look.power_w >= look.low_w
+
+
+def _may_prefill(look: EngineSignals) -> bool:
+    return _works(look) and ((look.running or 0) > 0 or look.answers is None)
 
 
 def _gpu_busy(look: EngineSignals) -> bool:

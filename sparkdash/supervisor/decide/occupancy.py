@@ -175,8 +175,7 @@ class Occupancy:
     def _forecast_of(self, node: str, box: BoxMemory) -> BoxMemory:
         """Forecast a node's memory once coming engines are loaded, and stopping ones have given back theirs."""
         swaps = self._records.moving_on([node])
-        coming = [swap for swap in swaps if swap.target is not None and swap.stage is not Stage.CANCELLING]
-        loads = [swap for swap in coming if node in swap.choice.nodes]
+        loads = [swap for swap in swaps if _loads_on(swap, node)]
         takes = sum(swap.takes for swap in loads)
         if not loads or node not in self._before:  # a load whose node told nothing when it began may count twice
             return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps) - takes)
@@ -208,6 +207,10 @@ class Occupancy:
             idle_s=now - max(resident.ready_at, resident.used_at or resident.ready_at) if resident else 0.0,
             reload_s=self._facts.reload_s(name),
         )
+
+
+def _loads_on(swap: PendingSwap, node: str) -> bool:
+    return swap.target is not None and node in swap.choice.nodes and swap.stage is not Stage.CANCELLING
 
 
 def _with(box: BoxMemory, more: int) -> BoxMemory:

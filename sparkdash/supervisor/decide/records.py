@@ -150,6 +150,10 @@ class SchedulerRecords:
     def leaving(self) -> set[str]:
         return self.stops.union(*(swap.evict for swap in self.swaps.values()))
 
+    def _refusing(self) -> set[str]:
+        """Return those of them whose engines take no new requests any more."""
+        return self.stops.union(*(swap.evict for swap in self.swaps.values() if swap.stage is not Stage.COPYING))
+
     @property
     def at_rest(self) -> bool:
         return not any(swap.moves_memory for swap in self.swaps.values())
@@ -171,10 +175,7 @@ class SchedulerRecords:
     def runs(self, profile: str) -> bool:
         """Whether the profile's engine serves whoever comes."""
         resident = self.residents.get(profile)
-        if resident is None or not resident.ready or resident.stuck or profile in self.stops:
-            return False
-        swaps = self.swaps.values()
-        return not any(profile in swap.evict for swap in swaps if swap.stage is not Stage.COPYING)
+        return resident is not None and resident.ready and not resident.stuck and profile not in self._refusing()
 
     def awaits_repair(self, profile: str) -> bool:
         """Whether the profile's engine is stuck, and nothing else is decided about it."""
@@ -208,10 +209,13 @@ class SchedulerRecords:
             for name, each in self.residents.items()
             if self.runs(name)
         ]
+        return meant_by_auto(task, reversed(running), own) or next(
+            (name for name in self._coming_or_stuck() if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
+        )
+
+    def _coming_or_stuck(self) -> list[str]:
         coming = [name for name in self.swaps if name is not None and self.coming(name)]
-        stuck = [name for name in reversed(self.residents) if self.awaits_repair(name)]
-        suited = (name for name in (*coming, *stuck) if Candidate(name, tasks(name), {}, 0.0).suits(task))
-        return meant_by_auto(task, reversed(running), own) or next(suited, None)
+        return coming + [name for name in reversed(self.residents) if self.awaits_repair(name)]
 
 
 def _is_other_launch(facts: ProfileFacts, was: Resident) -> bool:

@@ -274,21 +274,27 @@ class FootprintMeter:
         pids = await tools.runtime.pids(container) if container else set()
         told = reading.processes or {}
         whole = not self.profile.gpu or not pids.isdisjoint(told)
-        others_here = (e for e in tools.registry.engines.values() if e.profile != self.profile.name and _holds(e))
-        beside = [engine for engine in others_here if LOCAL in engine.nodes]
+        beside = self._neighbours()
         own = tools.reader.engine_bytes(pids, reading) if pids and whole else None
         began = tools.reader.memory().available
         others = await tools.reader.others_bytes(pids, reading)
         ended = tools.reader.memory().available
-        profiles = [tools.registry.started.get(engine.profile) for engine in beside]
         return MemoryReading(
             available=(began + ended) // 2,
             own=own,
             others=others,
             beside=frozenset((e.profile, e.container) for e in beside),
-            blind=reading.processes is None and any(started is None or started.gpu for started in profiles),
+            blind=reading.processes is None and any(map(self._is_on_gpu, beside)),
             moved=abs(ended - began),
         )
+
+    def _neighbours(self) -> list[Engine]:
+        engines = self._tools.registry.engines.values()
+        return [e for e in engines if e.profile != self.profile.name and _holds(e) and LOCAL in e.nodes]
+
+    def _is_on_gpu(self, engine: Engine) -> bool:
+        started = self._tools.registry.started.get(engine.profile)
+        return started is None or started.gpu
 
 
 class Footprints:

@@ -84,16 +84,19 @@ class SwapEta:
         if self._phase is not SwapPhase.LOAD:
             return
         complete = progress.fraction is not None and progress.fraction >= 1.0
-        if progress.stage in AFTER_WEIGHTS:
-            self._told = 1.0
-        elif progress.stage == WEIGHTS and progress.fraction is not None:
-            before, self._told = self._told or 0.0, max(self._told or 0.0, progress.fraction)
-            self._told_step = max(self._told_step, self._told - before)
+        self._heard_weights(progress)
         name = f"{progress.stage} done" if complete else progress.stage
         if name != self._plain():
             self._go_on(name, now, None if complete else progress.fraction)
         elif not complete and progress.fraction is not None:
             self._heard_share(progress.fraction)
+
+    def _heard_weights(self, progress: LoadProgress) -> None:
+        if progress.stage in AFTER_WEIGHTS:
+            self._told = 1.0
+        elif progress.stage == WEIGHTS and progress.fraction is not None:
+            before, self._told = self._told or 0.0, max(self._told or 0.0, progress.fraction)
+            self._told_step = max(self._told_step, self._told - before)
 
     def _heard_share(self, share: float) -> None:
         self._first = share if self._first is None else self._first

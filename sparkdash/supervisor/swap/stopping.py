@@ -192,10 +192,8 @@ async def wait_for_memory(
         missing, now = debts.missing(seen[-1]), clock.monotonic()
         look += 1
         if look % TOLD_SAMPLES == 0:
-            told(f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES, until)
-        # all of it is back: fewer samples do than where nobody measured it
-        is_back = missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY)
-        if is_back or (asked is not None and seen[-1] >= asked and not needs_calm):
+            told(_awaited(missing, node), until)
+        if _is_back(missing, seen) or (asked is not None and seen[-1] >= asked and not needs_calm):
             debts.settle()
             break
         enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)
@@ -203,6 +201,15 @@ async def wait_for_memory(
             return missing or 0
         await clock.sleep(sample_s)
     return 0
+
+
+def _is_back(missing: int | None, seen: Sequence[int]) -> bool:
+    """Whether all that was held is seen to be back, in fewer samples than where nobody measured it."""
+    return missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY)
+
+
+def _awaited(missing: int | None, node: str) -> str:
+    return f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES
 
 
 def _goes_without(missing: int | None, available: int, asked: int | None, *, waited_s: float) -> bool:

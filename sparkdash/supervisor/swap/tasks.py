@@ -75,8 +75,7 @@ class SwapTasks:
         scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
         if target is not None and target.name in effect.evict:
             self.former[target.name] = registry.started[target.name]
-        found, self.resumes = self.resumes, None
-        resumes = found if found and found.profile == target else None
+        resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
         swap = Transition(
             self._tools,
@@ -128,6 +127,10 @@ class SwapTasks:
             expected_s=self.expected_s(target),
         )
         return self._tools.registry.begin(swap, self._course(target))
+
+    def _resumed(self, target: Profile | None) -> AdoptableEngine | None:
+        found, self.resumes = self.resumes, None
+        return found if found and found.profile == target else None
 
     def continues(self, container: str) -> bool:
         """Whether a swap continues the load of this container; the registry has it from the swap's first step on."""
@@ -187,9 +190,6 @@ class SwapTasks:
         after = tools.reader.contiguity() if tools.adapter(target).managed else None
         if after is None:
             return
-        outcome = LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED
-        if isinstance(move, SwapFailed) and move.error.code == guarded.WEDGING:
-            outcome = LoadOutcome.WEDGING
         load = LoadContiguity(
             id=swap.record.swap.id,
             at=tools.clock.now(),
@@ -197,7 +197,7 @@ class SwapTasks:
             need_bytes=tools.needs(target).room_bytes,
             before=swap.before,
             after=after,
-            outcome=outcome,
+            outcome=_load_outcome(move),
         )
         self._store.record_contiguity(load)
 
@@ -254,3 +254,9 @@ class SwapTasks:
             self._tell(SwapCancelled(target))
         elif task.exception() is None:
             self._tell(task.result())
+
+
+def _load_outcome(move: SwapDone | SwapFailed | SwapCancelled) -> LoadOutcome:
+    if isinstance(move, SwapFailed) and move.error.code == guarded.WEDGING:
+        return LoadOutcome.WEDGING
+    return LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED

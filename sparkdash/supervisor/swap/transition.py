@@ -447,10 +447,7 @@ class Transition:
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
-                # name the flags that the program does not list, and what to write instead
-                named = unlisted_flags(target, self._known.flags) if self._known.flags else ()
-                told = " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
-                error.hint = told or error.hint
+                error.hint = self._which_flags(target) or error.hint
             if created.exception() is None:  # a failed start left no container, and another owner's may have the name
                 await finish_despite_cancel(self._clean_up(target, spec.name))
             raise
@@ -472,6 +469,11 @@ class Transition:
         self.tools.registry.enter(
             target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self.nodes
         )
+
+    def _which_flags(self, target: Profile) -> str:
+        """Name the flags of a refused command line that its program does not list, and what to write instead."""
+        named = unlisted_flags(target, self._known.flags) if self._known.flags else ()
+        return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
         """Continue a swap whose daemon died during the load: memory, name and port are taken already."""
