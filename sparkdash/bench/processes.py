@@ -27,10 +27,7 @@ INTERRUPTED = 130
 async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes:
     """Return JSON: all runs (a list of bench.run.Run), or the report of one (bench.report.report.Report).
     `simulated` includes only runs of simulated engines.
-
-    Raises:
-        AdmissionError: there is no such run, or it cannot be read.
-        HostError: `report_failed`.
+    Raises AdmissionError: there is no such run, or it cannot be read; HostError: `report_failed`.
     """
     if run is not None:
         await require_run(run)
@@ -40,9 +37,7 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
 
 async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
     """Return the measured speed-up of each profile that has one; nothing without a run.
-
-    Raises:
-        HostError: `report_failed`.
+    Raises HostError: `report_failed`.
     """
     if not await asyncio.to_thread(lambda: any(bench_dir().glob("*/run.json"))):
         return ()
@@ -52,11 +47,7 @@ async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
 
 
 async def require_run(run: str) -> None:
-    """Check that the run exists before a process is started.
-
-    Raises:
-        AdmissionError: `run_not_found`.
-    """
+    """Check that the run exists before a process is started. Raises AdmissionError: `run_not_found`."""
     known = await asyncio.to_thread(lambda: [one.parent.name for one in bench_dir().glob("*/run.json")])
     if not known or not (run == "last" or (run and any(name.startswith(run) for name in known))):
         raise AdmissionError(

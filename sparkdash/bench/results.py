@@ -31,7 +31,6 @@ class Provenance(Frozen):
     image: str | None = None
     image_digest: str | None = None
     engine: str | None = None
-    """Kind of engine: vllm, sglang, llamacpp, trtllm, sim."""
     engine_version: str | None = None
     request_keys: str | None = None
     """Kind of engine whose request keys (forced length, cache salt, counts) an unmanaged server took; None: the keys
@@ -46,9 +45,7 @@ class Provenance(Frozen):
     kv_tokens: int | None = None
     """Tokens that the KV cache holds, by the engine's own figure."""
     weights_gib: float | None = None
-    """Weights on each node, by the engine's log."""
     context_limit: int | None = None
-    """Longest request in tokens that the engine serves, by its list of models."""
     thinking: bool | None = None
     temperature: float | None = None
     speculation: str | None = None
@@ -81,7 +78,6 @@ class RequestSample(Frozen):
     launch: int = Field(ge=0)
     rep: int = Field(ge=0)
     stream: int = Field(default=0, ge=0)
-    """Index among the cell's concurrent requests."""
     prompt_id: str
     """Identity of the text, equal in all arms; pairs are matched by it."""
     t0_ns: int
@@ -103,9 +99,7 @@ class RequestSample(Frozen):
     k1_assumed: bool = False
     """Whether `k1` is an estimate, because the server does not count each chunk. The decode rate hangs on it."""
     visible: int | None = None
-    """Tokens outside the reasoning."""
     chunks: int | None = None
-    """Events that carry tokens."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
@@ -114,7 +108,6 @@ class RequestSample(Frozen):
     text: str | None = None
     """Answer text; kept where it is judged (math)."""
     void: str | None = None
-    """Reason why the sample does not count."""
 
     @property
     def ttfr_s(self) -> float | None:
@@ -123,7 +116,6 @@ class RequestSample(Frozen):
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to the first token, reasoning included."""
         return _span(self.t0_ns, self.token_ns)
 
     @property
@@ -138,7 +130,6 @@ class RequestSample(Frozen):
 
     @property
     def e2e_s(self) -> float | None:
-        """Time to the last token."""
         return _span(self.t0_ns, self.last_ns)
 
     @property

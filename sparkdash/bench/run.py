@@ -42,7 +42,6 @@ class CellKey(Frozen):
     output: int = Field(gt=0)
     """Forced length; for math the maximum."""
     concurrency: int = Field(default=1, gt=0)
-    """Concurrent requests, in a closed loop."""
     warm: bool = False
     """True: the same context was sent before, so that the prefix cache holds it."""
     kind: Kind = Kind.SPEED
@@ -80,7 +79,6 @@ class PlannedCell(Frozen):
     reps: int = Field(gt=0)
     """Repetitions in one launch; for math the number of questions."""
     launches: tuple[int, ...] | None = None
-    """Launches that measure the cell; None: all."""
 
 
 class Host(Frozen):
@@ -102,7 +100,6 @@ class RunCorpus(Frozen):
 
     @property
     def text(self) -> str:
-        """Name and start of the digest: `prose (d62b5fdfbaa6)`."""
         return f"{self.name} ({self.sha256[:12]})"
 
 
@@ -141,7 +138,6 @@ class Run(Frozen):
     """Repetitions requested instead of the mode's; None: the mode's."""
     version: str | None = None
     ended_at: datetime | None = None
-    """Time at which the last gap was filled."""
 
     @property
     def suite_options(self) -> str:
@@ -150,11 +146,7 @@ class Run(Frozen):
         return (self.suite if self.suite_file is None else _quoted_path(self.suite_file)) + corpus
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of that name.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Return the arm of that name. Raises KeyError: there is none."""
         for arm in self.arms:
             if arm.name == name:
                 return arm

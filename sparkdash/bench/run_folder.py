@@ -60,11 +60,7 @@ class Journal:
                 file.close()
 
     def append(self, record: LaunchRecord | RequestSample | CellRecord) -> None:
-        """Write one record; it outlives the process.
-
-        Raises:
-            HostError: `run_unwritable`: the disk is full.
-        """
+        """Write one record; it outlives the process. Raises HostError: `run_unwritable`: the disk is full."""
         file = self._opened()
         try:
             file.write(record.model_dump_json().encode() + b"\n")
@@ -74,9 +70,7 @@ class Journal:
 
     def sync(self) -> None:
         """Wait until all records are on the disk: after each launch and each cell.
-
-        Raises:
-            HostError: `run_unwritable`.
+        Raises HostError: `run_unwritable`.
         """
         file = self._opened()
         try:
@@ -116,10 +110,7 @@ RUN = "run.json"
 
 def create_run_folder(run: Run, root: Path | None = None) -> Path:
     """Create the folder of a new run, named by its id, with run.json in it.
-
-    Raises:
-        AdmissionError: `run_exists`: that id is taken.
-        HostError: `run_unwritable`: the disk is full or read-only.
+    Raises AdmissionError: `run_exists`: that id is taken; HostError: `run_unwritable`: the disk is full or read-only.
     """
     place = (root or bench_dir()) / run.id
     try:
@@ -153,9 +144,7 @@ def keep_if_launched(run: Run, root: Path | None = None) -> Iterator[Path]:
 
 def save_run(place: Path, run: Run) -> None:
     """Replace run.json; a reader sees the old one or the new one, also after a power cut.
-
-    Raises:
-        HostError: `run_unwritable`.
+    Raises HostError: `run_unwritable`.
     """
     try:
         _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
@@ -165,11 +154,7 @@ def save_run(place: Path, run: Run) -> None:
 
 
 def read_results(place: Path) -> Results:
-    """Read the run and all of its measurements.
-
-    Raises:
-        AdmissionError: `run_not_found`, `run_unreadable`.
-    """
+    """Read the run and all of its measurements. Raises AdmissionError: `run_not_found`, `run_unreadable`."""
     run = read_run(place)
     damaged: list[int] = []
     records: list[LaunchRecord | RequestSample | CellRecord] = []
@@ -182,11 +167,7 @@ def read_results(place: Path) -> Results:
 
 
 def read_run(place: Path) -> Run:
-    """Read the run's definition, without its measurements.
-
-    Raises:
-        AdmissionError: `run_not_found`, `run_unreadable`.
-    """
+    """Read the run's definition, without its measurements. Raises AdmissionError: `run_not_found`, `run_unreadable`."""
     try:
         text = read_small_file(place / RUN, LARGE)
     except (FileNotFoundError, NotADirectoryError):
@@ -222,9 +203,7 @@ def list_runs(root: Path | None = None) -> list[Path]:
 
 def find_run(name: str, root: Path | None = None) -> Path:
     """Return the folder of a run by its id, a unique beginning of its id, or `last`.
-
-    Raises:
-        AdmissionError: `run_not_found`, or `run_ambiguous`.
+    Raises AdmissionError: `run_not_found`, or `run_ambiguous`.
     """
     known = list_runs(root)
     if name == "last" and known:
@@ -270,7 +249,6 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _sync_folder(place: Path) -> None:
-    """Make a new name durable: sync its folder."""
     handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -65,7 +65,6 @@ NAMES = {
     "model_revision": "model revision", "driver": "driver", "kernel": "kernel", "kv_dtype": "KV cache's type",
     "fingerprint": "profile's fingerprint",
 }  # fmt: skip
-"""Properties of a build in the words of a report."""
 
 
 class WatchedCell(Frozen):

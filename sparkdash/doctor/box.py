@@ -16,7 +16,6 @@ PRODUCT = "/sys/class/dmi/id/product_name"
 CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
 DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
 NEEDED = frozenset({"memory", "pids"})
-"""Controllers that rootless podman uses."""
 _DROP_IN = "/etc/systemd/system/user@.service.d"
 DELEGATE = (
     f"sudo mkdir -p {_DROP_IN}; printf '[Service]\\nDelegate=yes\\n' | sudo tee {_DROP_IN}/delegate.conf; "
@@ -49,7 +48,6 @@ def system(readings: Readings) -> Iterator[CheckResult]:
 
 @check("cgroups", "cgroups v2, with the controllers that rootless containers need.", reads=(CONTROLLERS, DELEGATED))
 def cgroups(readings: Readings) -> Iterator[CheckResult]:
-    """Check for cgroups v2, and for the controllers that systemd delegates to this user."""
     if readings.file(CONTROLLERS) is None:
         yield warn(
             f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman drops v1.",

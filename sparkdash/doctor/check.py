@@ -57,7 +57,6 @@ class DaemonSeen:
     url: str | None = None
     runtime: str | None = None
     low_power: bool = False
-    """Whether the daemon sees the GPU stuck in its low-power state."""
     problem: str | None = None
 
 
@@ -79,11 +78,8 @@ class Readings:
     settings_problem: str | None = None
     """Why the owner's settings are not valid; `settings` are then the defaults."""
     machine: str = ""
-    """Output of `uname -m`."""
     kernel: str = ""
-    """Output of `uname -r`."""
     page_size: int = 4096
-    """Bytes of a page of memory."""
     uid: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
     """Values of `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}`."""
@@ -96,7 +92,6 @@ class Readings:
     daemon: DaemonSeen | None = None
     profiles: ProfilesSeen | Unreadable | None = None
     account: MemoryAccount | Unreadable | None = None
-    """Account of the box's memory by holder."""
     loads: Sequence[LoadContiguity] | Unreadable = ()
     """Free blocks before and after the last loads, oldest first."""
     kernel_log: KernelFindings | Unreadable | None = None
@@ -104,7 +99,6 @@ class Readings:
 
     @property
     def rootless(self) -> bool:
-        """Whether podman runs for an ordinary user."""
         return self.uid != 0
 
     def path(self, pattern: str) -> str:
@@ -129,7 +123,6 @@ class Readings:
         return require_read(self.commands[command])
 
     def disk(self, pattern: str) -> Disk:
-        """File system of a declared path."""
         found = require_read(self.disks.get(self.path(pattern), Unreadable(f"{pattern} is not known")))
         assert found is not None  # noqa: S101 - a disk is read or an Unreadable
         return found
@@ -139,11 +132,9 @@ class Readings:
         return () if found is None else found
 
     def told_loads(self) -> Sequence[LoadContiguity]:
-        """Last loads of engines; none before a daemon has recorded any."""
         return require_read(self.loads) or ()
 
     def kernel_lines(self) -> KernelFindings | None:
-        """Lines of the kernel's log; None if this user may not read it."""
         return require_read(self.kernel_log)
 
 
@@ -186,7 +177,6 @@ class PodmanInfo:
 
 
 def parse_podman_info(done: CommandResult) -> PodmanInfo | None:
-    """Parse the result of COMMAND; None if it failed or is no JSON."""
     try:
         found = json.loads(done.out) if not done.code else None
     except (ValueError, RecursionError):
@@ -203,7 +193,6 @@ def parse_podman_info(done: CommandResult) -> PodmanInfo | None:
 
 
 def _text(found: object, *keys: str) -> str:
-    """Text at the end of a path of keys; empty if it is missing or no text."""
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, str) else ""
@@ -281,9 +270,7 @@ class CheckReads(TypedDict, total=False):
     profiles: bool
     loads: bool
     account: bool
-    """The account of the box's memory."""
     kernel: bool
-    """The kernel's log of the last day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +296,6 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(name: str, about: str, **needs: Unpack[CheckReads]) -> Callable[[CheckFunction], CheckFunction]:
-    """Register a function as a check; `needs` are the readings that it may ask for."""
 
     def register(look: CheckFunction) -> CheckFunction:
         CHECKS[name] = Check(name, about, look, **needs)
@@ -325,9 +311,7 @@ def choose_checks(register: Mapping[str, C], names: Iterable[str], *, listed_by:
     """Checks of these names, in the order of the register; all without names.
 
     `listed_by`: command that lists the names.
-
-    Raises:
-        AdmissionError: check_not_found.
+    Raises AdmissionError: check_not_found.
     """
     wanted = list(names)
     refuse_unknown(wanted, register, listed_by=listed_by)
@@ -359,7 +343,6 @@ def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
 
 
 def judge(readings: Readings, chosen: Sequence[Check]) -> tuple[Finding, ...]:
-    """Run these checks on these readings, without any I/O."""
     return tuple(
         Finding(name=each.name, status=said.status, evidence=said.evidence, fix=said.fix)
         for each in chosen

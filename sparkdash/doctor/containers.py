@@ -222,7 +222,6 @@ class Spec:
 
 
 def specs(readings: Readings) -> tuple[list[Spec], list[str]]:
-    """Find the specs of NVIDIA's GPUs, the winning one last, and the files that are no spec."""
     found: list[Spec] = []
     broken: list[str] = []
     # /var/run is /run on every supported box

@@ -23,16 +23,13 @@ MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 NAMES = "/proc/[0-9]*/comm"
 
 SWAPPED = GIB
-"""Bytes swapped to disk from which programs slow down."""
 RESERVED = 2 * GIB
 """Largest vm.min_free_kbytes that costs engines little memory; a raised one was seen to cost 6.2 GiB."""
 BUSY_PRESSURE = 0.1
-"""Share of time during which every task waited for memory."""
 
 
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
 def memory(readings: Readings) -> Iterator[CheckResult]:
-    """Compare available memory with the reserve; huge pages that were reserved are missing from it."""
     found = parse_meminfo(readings.file(MEMINFO) or "")
     total, available = found.get("MemTotal"), found.get("MemAvailable")
     if total is None or available is None:
@@ -275,7 +272,6 @@ SYSCTLS = tuple(
     for name in ("compaction_proactiveness", "extfrag_threshold", "watermark_boost_factor", "watermark_scale_factor")
 )
 SHOWN_LOADS = 5
-"""Loads of a trend that are shown, from first to last."""
 WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
 
 

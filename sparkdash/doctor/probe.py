@@ -87,7 +87,6 @@ def _work(future: Future[V], work: Callable[[], V]) -> None:
 COMMAND_S = 15.0
 """Time limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
 DAY_S = 86_400.0
-"""Span of the kernel's log that is read."""
 NVML_S = 10.0
 """Time limit of a reading of the GPU: without the persistence daemon the first one initialises the driver."""
 LOOKS, APART_S = 3, 1.0
@@ -111,7 +110,6 @@ async def read_looks() -> list[Gpu]:
 
 
 def read_disk(path: Path) -> Disk:
-    """File system of `path`, or of its nearest existing parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     usage = shutil.disk_usage(path)
@@ -136,7 +134,6 @@ def _program(pid: int | None) -> str | None:
 
 
 def read_profiles(settings: Settings) -> ProfilesSeen:
-    """Read the catalog and count what the rules find in it."""
     found = catalog.load_catalog(settings.profile_folders())
     levels = [one.level for one in findings(found)]
     return ProfilesSeen(
@@ -179,7 +176,6 @@ class Probe:
     settings_problem: str | None = None
     daemon: DaemonSeen | None = None
     root: Path = Path("/")
-    """Prefix of every path that is read."""
     command: Callable[[Sequence[str]], Awaitable[CommandResult]] = read_command
     looks: Callable[[], Awaitable[Sequence[Gpu]]] = read_looks
     disk: Callable[[Path], Disk] = read_disk
@@ -342,10 +338,6 @@ async def _read_if_any(
 
 
 async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:
-    """Read the box and run all checks, or those named.
-
-    Raises:
-        AdmissionError: no check has that name.
-    """
+    """Read the box and run all checks, or those named. Raises AdmissionError: no check has that name."""
     chosen = checks_named(names)
     return judge(await probe.look(chosen), chosen)

@@ -113,7 +113,6 @@ def _who(holder: Listener) -> str:
 
 
 def active(readings: Readings) -> list[str]:
-    """RDMA devices whose link is up."""
     return [_device(path) for path, state in readings.matching(STATES).items() if "ACTIVE" in state]
 
 

@@ -24,7 +24,6 @@ class Box:
     run: RunProgram | None = None
     facts: NodeFacts | None = None
     silent: SparkdashError | None = None
-    """Why the box can not be asked."""
 
     @property
     def shown(self) -> str:
@@ -40,9 +39,7 @@ class Box:
 
 async def ask_box(box: Box, modules: Modules, request: Mapping[str, object], *, deadline_s: float) -> dict[str, Any]:
     """Run a program on the box with `request` as its one argument; return the object that it prints.
-
-    Raises:
-        HostError: the box is silent or has no python3, or the program failed; `script_failed` with its last words.
+    Raises HostError: the box is silent or has no python3, or the program failed; `script_failed` with its last words.
     """
 
     def failed(words: str) -> HostError:

@@ -82,15 +82,10 @@ class NodeInputs:
     """Dependencies of a NodeDirectory."""
 
     read: Callable[[], NodeTable]
-    """Reads the registry. Raises ProfileError."""
     reader: HostReader
-    """Reads this box's memory."""
     program: str
-    """Container runtime on every node: podman or docker."""
     hf_home: str
-    """Hugging Face cache of this box."""
     cache_dir: str
-    """Folder of compile caches of this box."""
     on_change: Callable[[dict[str, NodeState]], None] = lambda _: None
     """Called with all states after each change, in the event loop."""
     on_restart: Callable[[str], object] = lambda _: None
@@ -98,11 +93,9 @@ class NodeInputs:
     on_problem: Callable[[SparkdashError], None] = lambda _: None
     """Called when the registry cannot be read; the nodes stay as they were."""
     figures: Callable[[NodeConnection], NodeFigures] | None = None
-    """Makes the stream of a node's figures."""
     topology: Callable[[], Topology | None] = lambda: None
     """Reads the topology that the registry declares. Raises ProfileError."""
     local_sample: Callable[[], NodeSample | None] = lambda: None
-    """Last figures of this box's links."""
 
 
 class NodeDirectory:
@@ -130,7 +123,6 @@ class NodeDirectory:
 
     @property
     def states(self) -> dict[str, NodeState]:
-        """States of the other nodes by name."""
         return {name: monitor.state.replace(link=self._interface(monitor)) for name, monitor in self._monitors.items()}
 
     @property
@@ -204,12 +196,10 @@ class NodeDirectory:
         return name == LOCAL or (name in self._monitors and self._monitors[name].reachable)
 
     def runtime(self, name: str) -> Runtime:
-        """Return the container runtime of another node. Raises HostError: node_unknown, node_unreachable, …"""
         self._usable(name)
         return self._runtimes[name]
 
     def connection(self, name: str) -> NodeConnection:
-        """Return the connection to another node. Raises HostError: node_unknown, node_unreachable, …"""
         return self._usable(name).connection
 
     async def forward(self, name: str, port: int, remote_port: int | None = None) -> None:
@@ -217,7 +207,6 @@ class NodeDirectory:
         await self.connection(name).forward(port, remote_port)
 
     async def cancel_forward(self, name: str, port: int) -> None:
-        """End a forwarded port; success for an unknown node or port."""
         if name in self._monitors:
             await self._monitors[name].connection.cancel_forward(port)
 
@@ -357,7 +346,6 @@ class NodeDirectory:
         return NodeLaunch(name=name, address=address_of(link), hf_home=hf_home, cache_dir=cache_dir, link=link)
 
     def _interface(self, monitor: NodeMonitor) -> str | None:
-        """Interface of a node that engines use towards this box; None while unknown."""
         there = monitor.state.facts
         if there is None or self._local is None:
             return monitor.node.interface

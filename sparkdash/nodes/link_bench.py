@@ -45,35 +45,27 @@ class LinkMeasurement(Frozen):
     what: str
     """Test in words, such as `ib_write_bw` or `iperf3, TCP`."""
     source: str
-    """Box that sends."""
     target: str
     streams: int = 1
-    """TCP streams, or queue pairs per device."""
     devices: tuple[str, ...] = ()
-    """RDMA devices of the sending box."""
     size: int | None = None
-    """Bytes of one message."""
     gbit_s: float | None = None
     """Rate in 10^9 bits per second, of all devices together."""
     each_gbit_s: tuple[float, ...] = ()
-    """Rate of each device, where several sent at once."""
     latency_us: float | None = None
     """Median time of one message, one way."""
     latency_p99_us: float | None = None
     time_us: float | None = None
-    """Mean time of one collective."""
 
 
 class LinkRun(Frozen):
     """Measurements of one run, with the facts of both boxes."""
 
     at: float
-    """Start of the run, Unix seconds."""
     node: str
     here: Link | None = None
     there: Link | None = None
     facts: dict[str, NodeFacts] = {}
-    """Facts of both boxes by name."""
     measurements: tuple[LinkMeasurement, ...] = ()
     missing: dict[LinkTool, str] = {}
     """Reason of each tool that gave no figures, with what to install."""
@@ -207,9 +199,7 @@ async def measure_link(
     here: Box, there: Box, node: Node, progress: Progress, *, seconds: float = SECONDS, nccl: bool = False
 ) -> LinkRun:
     """Measure the link by every tool that both boxes have; `nccl`: also by nccl-tests, which use the GPUs.
-
-    Raises:
-        HostError: no_common_link, node_unreachable.
+    Raises HostError: no_common_link, node_unreachable.
     """
     pair = LinkPair(here, there, _links_of(here, there, node))
     best, at = pair.links[0], time.time()
@@ -310,7 +300,6 @@ def _last_row(text: str, columns: int) -> list[float] | None:
 
 
 def _numbers(line: str) -> list[float]:
-    """Return the numbers of a row; [] for a line with other words."""
     try:
         return [float(word) for word in line.split()]
     except ValueError:

@@ -26,8 +26,6 @@ Reached = Callable[[str, Sequence[tuple[str, str]]], Mapping[str, bool]]
 
 
 class _Path(NamedTuple):
-    """Ends of a link or cable between two nodes; the one at `own` tries it."""
-
     own: str
     peer: str
     ends: tuple[Link, Link]
@@ -38,7 +36,6 @@ class _Path(NamedTuple):
 
 
 def look_at_link(launches: Sequence[NodeLaunch], samples: Samples, reached: Reached = lambda *_: {}) -> LookAtLink:
-    """Return the look at the links of an engine on these nodes."""
     return _EngineLinks(launches, samples, reached).fault
 
 
@@ -52,16 +49,12 @@ def _paths(launches: Sequence[NodeLaunch]) -> Iterator[_Path]:
 
 
 class _EngineLinks:
-    """Links and cables that one engine uses."""
-
     def __init__(self, launches: Sequence[NodeLaunch], samples: Samples, reached: Reached) -> None:
         self._paths = list(_paths(launches))
         self._samples, self._reached = samples, reached
         self._answered: set[_Path] = set()
-        """Paths over which the peer has answered."""
 
     async def fault(self) -> str | None:
-        """Return what is wrong with a link; None while nothing is known to be."""
         return self._without_carrier() or await self._without_answer()
 
     def _without_carrier(self) -> str | None:

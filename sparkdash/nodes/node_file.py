@@ -67,10 +67,7 @@ def _topology(found: Mapping[str, object]) -> Topology | None:
 
 def add_node(path: Path, node: Node) -> None:
     """Add a node to the file.
-
-    Raises:
-        AdmissionError: node_name_taken.
-        ProfileError, HostError: the file cannot be read or written.
+    Raises AdmissionError: node_name_taken; ProfileError, HostError: the file cannot be read or written.
     """
 
     def with_it(nodes: NodeTable) -> NodeTable:
@@ -82,10 +79,7 @@ def add_node(path: Path, node: Node) -> None:
 
 def remove_node(path: Path, name: str) -> NodeTable:
     """Remove a node from the file; return the remaining nodes.
-
-    Raises:
-        AdmissionError: node_unknown.
-        ProfileError, HostError: the file cannot be read or written.
+    Raises AdmissionError: node_unknown; ProfileError, HostError: the file cannot be read or written.
     """
 
     def without_it(nodes: NodeTable) -> NodeTable:

@@ -81,9 +81,7 @@ async def ask(
     python: str = PYTHON,
 ) -> Any:
     """Run a program on the box of this name; return the JSON of the last line that it prints.
-
-    Raises:
-        HostError: node_python_missing; `failed` with the program's last words; those of `run`.
+    Raises HostError: node_python_missing; `failed` with the program's last words; those of `run`.
     """
     argv = [python, "-I", "-S", "-", *words]
     done = await run(argv, deadline_s=deadline_s, stdin=program_text(*modules))
@@ -102,9 +100,7 @@ async def ask(
 
 async def run_here(argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
     """Run a program of this box. Exit code 127, as a shell's, stands for a program that does not exist.
-
-    Raises:
-        HostError: it did not end within `deadline_s`, and was killed.
+    Raises HostError: it did not end within `deadline_s`, and was killed.
     """
     try:
         return await run_command(argv, deadline_s=deadline_s, stdin=stdin)

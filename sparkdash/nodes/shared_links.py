@@ -159,7 +159,6 @@ def network_of(link: Link) -> str | None:
 
 
 def crowded_networks(facts: NodeFacts) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Networks in which one box has several interfaces, with the interfaces' names."""
     names: dict[str, list[str]] = {}
     for link in facts.links:
         if (network := network_of(link)) is not None and link.interface not in names.setdefault(network, []):

@@ -203,7 +203,6 @@ def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
 
 
 def _answered(results: Results, arm: str, kind: Kind) -> Iterator[RequestSample]:
-    """Yield the samples of that kind whose text was kept, in the order of measuring."""
     for planned in results.run.cells:
         if planned.key.kind is kind:
             yield from (one for one in results.good(arm, planned.key) if one.text is not None)

@@ -38,9 +38,7 @@ _POLISHES = 3
 
 def logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
     """Return ln y by arm, launch and prompt, without empty launches and arms.
-
-    Raises:
-        ValueError: a figure is not positive.
+    Raises ValueError: a figure is not positive.
     """
     logs = {
         arm: {
@@ -210,18 +208,14 @@ class Fit:
 
 def fit_cell(arms: Mapping[str, Values]) -> Fit:
     """Fit the model to a cell. Launches without a value are left out, and arms without a launch.
-
-    Raises:
-        ValueError: a figure is not positive.
+    Raises ValueError: a figure is not positive.
     """
     return _fit(limited(logarithms(arms)))
 
 
 def fit_means(arms: Mapping[str, Values]) -> Fit:
     """Fit the model to figures that count in full: those of whole cells, or of requests without hiccups.
-
-    Raises:
-        ValueError: a figure is not positive.
+    Raises ValueError: a figure is not positive.
     """
     return _fit(logarithms(arms))
 

@@ -85,18 +85,14 @@ def bootstrap_median(values: Sequence[float], alpha: float = ALPHA) -> Interval:
 
 def geomean(ratios: Sequence[float]) -> float:
     """The geometric mean of positive ratios: the only mean by which B over A is one over A over B.
-
-    Raises:
-        ValueError: there are none, or one is not positive.
+    Raises ValueError: there are none, or one is not positive.
     """
     return math.exp(fmean(math.log(ratio) for ratio in ratios))
 
 
 def token_rate(tokens: Sequence[float], seconds: Sequence[float]) -> float:
     """Sum of tokens over sum of seconds; the mean of the single rates would be too high.
-
-    Raises:
-        ZeroDivisionError: no time passed.
+    Raises ZeroDivisionError: no time passed.
     """
     return sum(tokens) / sum(seconds)
 
@@ -134,9 +130,7 @@ def fdr_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
 
 def wilson(right: int, n: int, alpha: float = ALPHA) -> Interval:
     """The score interval of a share (Wilson 1927; method 3 of Newcombe 1998).
-
-    Raises:
-        ValueError: not 0 <= right <= n with n > 0.
+    Raises ValueError: not 0 <= right <= n with n > 0.
     """
     if not 0 <= right <= n or n == 0:
         raise ValueError(f"{right} of {n} is no share")
@@ -176,9 +170,7 @@ def paired_difference(pairs: Paired, alpha: float = ALPHA) -> Interval:
     """The interval of `difference` (B - A) that squares and adds two Wilson intervals, correlation taken into account.
 
     Method 10 of Newcombe, Statistics in Medicine 17 (1998) 2635: sound for few items and for shares near 1.
-
-    Raises:
-        ValueError: there are no items.
+    Raises ValueError: there are no items.
     """
     n = pairs.n
     in_a, in_b = pairs.both + pairs.only_a, pairs.both + pairs.only_b

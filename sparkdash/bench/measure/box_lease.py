@@ -41,9 +41,7 @@ async def hold_box(
     """Hold the lease inside the block. `headers` always carry the current token.
 
     `shares`: others are let in. `patience_s`: how long another holder is waited for, of which `waits` is told once.
-
-    Raises:
-        AdmissionError: code `held`: another has it, and keeps it.
+    Raises AdmissionError: code `held`: another has it, and keeps it.
     """
 
     async def beat() -> float:

@@ -31,7 +31,6 @@ TAKEN_OVER = (
     "t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "itl_p99_ns", "n", "k1", "k1_assumed", "visible",
     "chunks", "prompt_tokens", "cached_tokens", "finish_reason", "lag_ms",
 )  # fmt: skip
-"""Fields of an answer that its sample keeps."""
 WARM_UP_TOKENS = 32
 WARM_UP = -1
 """Repetition number of requests sent before the clock runs."""
@@ -57,7 +56,6 @@ class CellContext:
     chats: Sequence[suites.Chat] = ()
     corpus: CorpusText | None = None
     fastest_mhz: float | None = None
-    """The fastest clock seen under load so far in this run."""
 
     async def prompt(self, key: CellKey, place: PromptIndex) -> Prompt:
         if key.kind is Kind.MATH:
@@ -81,9 +79,7 @@ async def measure_cell(
     told: Callable[[RequestSample], None],
 ) -> CellRecord:
     """Measure these repetitions and return the record that closes them. `write` keeps each sample; `told` shows it.
-
-    Raises:
-        UpstreamError: the engine does not count prompts any more.
+    Raises UpstreamError: the engine does not count prompts any more.
     """
     started_at = datetime.now(UTC)
     sent = {rep: await _built(cell_context, key, rep) for rep in reps}
@@ -111,8 +107,6 @@ async def measure_cell(
 
 @dataclass(slots=True)
 class _Tries:
-    """Tries of a cell's repetitions, with all that was measured in them."""
-
     context: CellContext
     key: CellKey
     sent: Mapping[int, Sequence[Prompt]]
@@ -230,7 +224,6 @@ def _close_cell(
     before: Reading | None,
     after: Reading | None,
 ) -> CellRecord:
-    """Build the record that closes a cell: the engine's counters, the state of the box, and why nothing counts."""
     loaded = looks[1:]
     clocks = _known(look.clock_mhz for look in loaded)
     known = () if cell_context.fastest_mhz is None else (cell_context.fastest_mhz,)

@@ -44,9 +44,7 @@ class UrlServer:
 
 async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
     """Find out who answers at the client's URL. `wanted` is the model to measure; None: the first that is listed.
-
-    Raises:
-        UpstreamError: nobody answers, or no OpenAI-compatible server does.
+    Raises UpstreamError: nobody answers, or no OpenAI-compatible server does.
     """
     cards = await _models(client)
     model = wanted or next(iter(model_list.served_models(cards)), None)
@@ -119,7 +117,6 @@ class MeasuredEngine:
 
     @property
     def speaks(self) -> EngineKind:
-        """Kind whose request keys and counting routes are used."""
         return self.keys or self.kind
 
     def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
@@ -189,7 +186,6 @@ class MeasuredEngine:
         return str(found["version"]) if "version" in found else None
 
     async def kv_tokens(self) -> int | None:
-        """Return the tokens that the KV cache holds, by the engine's own figure."""
         reading = await self.counters()
         capacity = reading.gauges.kv_capacity if reading else None
         return None if capacity is None else int(capacity)
@@ -226,9 +222,7 @@ class MeasuredEngine:
     async def counter(self, corpus: CorpusText | None = None) -> PromptTokenCounter:
         """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class,
         of the corpus too.
-
-        Raises:
-            UpstreamError: it refuses a request, or gives no `usage`.
+        Raises UpstreamError: it refuses a request, or gives no `usage`.
         """
         text = _sample("prose", PROBE_WORDS)
         told = await self._counted(text)
@@ -274,9 +268,7 @@ class PromptTokenCounter:
 
     async def __call__(self, kind: str, content: str) -> int:
         """Return the tokens of the whole prompt, whose text is of that class.
-
-        Raises:
-            UpstreamError: the engine stopped answering, or telling.
+        Raises UpstreamError: the engine stopped answering, or telling.
         """
         if not self.exact:
             return self.offset + round(len(content) * self.per_character[kind])

@@ -29,11 +29,9 @@ class StreamedAnswer:
     k1: int = 1
     """Tokens that came at the first token's moment."""
     k1_told: bool = False
-    """Whether the server counted them."""
     k1_assumed: bool = False
     """Whether `k1` is an estimate on which the decode rate hangs."""
     first_text: str = ""
-    """Reasoning and content of the first token's moment."""
     visible: int | None = None
     chunks: int = 0
     first_chunks: int = 0
@@ -45,7 +43,6 @@ class StreamedAnswer:
     thought: str = ""
     error: str | None = None
     lag_ms: float = 0.0
-    """Largest possible lateness of the timestamps."""
     late_ns: tuple[int, ...] = ()
     """Delay of each read after its arrival; empty where the kernel reports none."""
 
@@ -65,11 +62,9 @@ class _Reader:
         self._count = 0
         """Tokens so far, as far as chunks tell."""
         self._thoughts = 0
-        """Tokens that came with reasoning."""
         self._gaps: list[int] = []
         """Nanoseconds between the moments at which tokens came."""
         self._told = False
-        """Whether chunks report token counts."""
         self._usage: Mapping[str, Any] = {}
         self._text: list[str] = []
         self._thought: list[str] = []

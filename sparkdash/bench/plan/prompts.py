@@ -49,7 +49,6 @@ class Prompt:
     """Identity of the text, equal in all arms and launches."""
     content: str | Mapping[str, Any]
     tokens: int | None = None
-    """Counted tokens of the whole prompt; None: not counted."""
 
 
 def text_class(key: CellKey, rep: int) -> str:

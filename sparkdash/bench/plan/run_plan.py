@@ -47,9 +47,7 @@ def launch_order(arms: Sequence[str], mode: Mode, draw: str) -> tuple[LaunchSlot
 
     screen: the arms as given. standard: three launches of each arm. careful: four. The linear part of a drift is fitted
     and removed (judge/arm_comparison.py); what remains resembles the drawn order in few draws.
-
-    Raises:
-        ValueError: an arm is named twice, or there is none.
+    Raises ValueError: an arm is named twice, or there is none.
     """
     if not arms or len(set(arms)) < len(arms):
         raise ValueError(f"arms must be named once each: {', '.join(arms) or 'none given'}")
@@ -134,7 +132,6 @@ def _rank(cell: PlannedCell, seed: int, block: int) -> bytes:
 
 
 SEED = 1
-"""Default seed of prompts and orders. Equal in all runs, so that they can be compared."""
 PREFILL_RATIO = 40.0
 """Cost of a generated token over that of a prompt token, for the progress bar; published for this box: 30 to
 70. No figure of a report rests on it.
@@ -153,9 +150,7 @@ class KnownSpeeds(Frozen):
 
 def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tuple[Arm, ...]:
     """Return an arm per word, a profile's exact name or a URL. A profile named twice is compared with itself (A/A).
-
-    Raises:
-        AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
+    Raises AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
     """
     arms: list[Arm] = []
     for name in names:

@@ -194,14 +194,11 @@ class Suite(_Given):
 
     @property
     def corpus_text(self) -> CorpusText | None:
-        """Text of `corpus`, available once the suite was read from its file."""
         return self._corpus_text
 
     def with_corpus(self, name: str) -> Self:
         """Return the suite with prompts cut from that text.
-
-        Raises:
-            AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
+        Raises AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
         """
         if all(group.has_own_text for group in self.cells):
             raise AdmissionError(
@@ -254,7 +251,6 @@ class Suite(_Given):
 
 
 def suite_folders() -> tuple[Path, ...]:
-    """Return the folders with suites, weakest first: sparkdash's, then the owner's."""
     return SHIPPED, paths.config_dir() / "suites"
 
 
@@ -277,10 +273,8 @@ def suite_path(name: str) -> str | None:
 
 def load_suite(name: str) -> Suite:
     """Load a suite by its name, or from a file when `name` is a path.
-
-    Raises:
-        AdmissionError: code `suite_not_found`, with the nearest names.
-        ProfileError: code `suite_invalid`, with file:line of each problem.
+    Raises AdmissionError: code `suite_not_found`, with the nearest names; ProfileError: code `suite_invalid`, with
+    file:line of each problem.
     """
     if file := suite_path(name):
         return read_suite(Path(file).expanduser())
@@ -369,9 +363,7 @@ def _invalid(problems: list[ProfileProblem]) -> ProfileError:
 
 def suite_of_run(run: Run) -> suites.Suite:
     """Load the suite and the corpus that the run measures.
-
-    Raises:
-        AdmissionError: `suite_changed`, `corpus_changed`, and as `suites.load_suite` and `load_corpus`.
+    Raises AdmissionError: `suite_changed`, `corpus_changed`, and as `suites.load_suite` and `load_corpus`.
     """
     suite = suites.load_suite(run.suite_file or run.suite)
     if run.corpus is not None:

@@ -23,10 +23,7 @@ HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sw
 
 def write_sweep_file(family: str, text: str) -> Path:
     """Write the profiles into a file of their own; return its path.
-
-    Raises:
-        AdmissionError: `sweep_taken`: the owner has a file of that name.
-        HostError: `sweep_unwritable`.
+    Raises AdmissionError: `sweep_taken`: the owner has a file of that name; HostError: `sweep_unwritable`.
     """
     file = sweep_file_path(family)
     if file.exists() and not _is_sweeps(file):
@@ -49,7 +46,6 @@ def sweep_file_path(family: str) -> Path:
 
 
 def is_needed(family: str) -> bool:
-    """Whether an unfinished run needs these profiles."""
     for run in run_folder.list_runs():
         with contextlib.suppress(AdmissionError):
             told = run_folder.read_run(run)
@@ -112,10 +108,8 @@ class Sweep(Frozen):
 
     def document(self, profile: Profile) -> dict[str, Any]:
         """Build the profile file: the profile, and a variant per value.
-
-        Raises:
-            AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with
-                the mask.
+        Raises AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with
+        the mask.
         """
         base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
         if MASK in json.dumps([base.get(key) for key in ("env", "args", "command")]):
@@ -130,11 +124,7 @@ class Sweep(Frozen):
 
 
 def parse_sweep(text: str) -> Sweep:
-    """Parse "num_speculative_tokens=0..5" or "max-num-seqs=8,16,32".
-
-    Raises:
-        AdmissionError: `sweep_invalid`.
-    """
+    """Parse "num_speculative_tokens=0..5" or "max-num-seqs=8,16,32". Raises AdmissionError: `sweep_invalid`."""
     name, _, given = text.partition("=")
     values: list[str] = []
     for part in filter(None, given.split(",")):

@@ -17,7 +17,6 @@ from sparkdash.paths import LARGE, home_relative, read_small_text
 LEAST_WORDS = 500
 """Fewest words of a corpus. The passages of a smaller one would hardly differ."""
 OPENING_WORDS = 40
-"""Words of the passage in a prompt that has no context."""
 _WORD = re.compile(r"\s*\S+")
 
 
@@ -62,9 +61,7 @@ SHIPPED = ("prose", "code")
 
 def load_corpus(name: str) -> CorpusText:
     """Load a shipped corpus by its name, else the UTF-8 text file of that path. `~` means the home.
-
-    Raises:
-        AdmissionError: `corpus_not_found`, `corpus_unusable`.
+    Raises AdmissionError: `corpus_not_found`, `corpus_unusable`.
     """
     if name in SHIPPED:
         packed = (CORPORA / f"{name}.txt.gz").read_bytes()

@@ -51,7 +51,6 @@ def podman(box: BoxReadings) -> Iterator[CheckResult]:
 
 @box_check("memory", "Memory that engines can get.", reads=("memory",))
 def memory(box: BoxReadings) -> Iterator[CheckResult]:
-    """Compare the available memory with the reserve, below which no engine starts."""
     read = parse_meminfo(str(box.section("memory")["meminfo"]))
     total, available = read.get("MemTotal"), read.get("MemAvailable")
     if total is None or available is None:
@@ -172,7 +171,6 @@ def processor(pair: PairReadings) -> Iterator[CheckResult]:
 
 @pair_check("clock", "The clocks agree.")
 def clock(pair: PairReadings) -> Iterator[CheckResult]:
-    """Judge the offset of the node's clock."""
     offset = pair.there.known().clock_offset_s
     if offset is None:
         yield unknown("The offset of the clocks was not measured.")
@@ -189,7 +187,6 @@ def clock(pair: PairReadings) -> Iterator[CheckResult]:
 
 
 SHORT = 12
-"""Digits of an image's id that podman shows."""
 
 
 @pair_check("image", "Profiles for several nodes have the same image on both boxes.", reads=("images",))
@@ -379,7 +376,6 @@ def _set_mtu(box: BoxReadings, end: Link, size: int) -> str:
 
 @pair_check("route", "Packets to the other box's address on the link leave over the link.", reads=("routes",))
 def route(pair: PairReadings) -> Iterator[CheckResult]:
-    """Compare the kernel's route with the interface that has the address."""
     shared = pair.link()
     ends = ((pair.here, shared.here, shared.there), (pair.there, shared.there, shared.here))
     for box, own, far in ends:

@@ -37,7 +37,6 @@ REACH_S = 5.0
 EPHEMERAL = (32768, 60999)
 """Ports from which the kernel draws those of NCCL and Gloo (ip_local_port_range)."""
 RAY = 6379
-"""Port of Ray's head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,6 @@ class NodesProbe:
     nodes: Sequence[tuple[Node, Box]]
     profiles: Callable[[], Sequence[TwoNodeProfile]]
     declared: Topology | None = None
-    """Topology that nodes.toml declares."""
 
     async def look(self, checks: Sequence[NodeCheck]) -> tuple[Sequence[PairReadings], ClusterReadings]:
         """Read what these checks need; never raises for a box that cannot be asked."""
@@ -118,11 +116,7 @@ def _outcomes(answer: dict[str, Any]) -> dict[int, str]:
 
 
 async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
-    """Read all boxes and run all checks, or those named.
-
-    Raises:
-        AdmissionError: no check has that name.
-    """
+    """Read all boxes and run all checks, or those named. Raises AdmissionError: no check has that name."""
     chosen = node_checks_named(names)
     return judge_pairs(*await probe.look(chosen), chosen)
 
@@ -196,9 +190,7 @@ async def examine_all(probe: Probe, names: Iterable[str] = ()) -> tuple[tuple[Fi
     """Examine this box and, at the same time, the registered nodes: findings of each, all or of the checks named.
 
     A check of nodes that this box has under the same name is left out for this box.
-
-    Raises:
-        AdmissionError: no check has that name.
+    Raises AdmissionError: no check has that name.
     """
     wanted = list(names)
     nodes, problem = registered_nodes()
@@ -222,9 +214,7 @@ async def _examine_nodes(probe: Probe, nodes: Sequence[Node], wanted: Sequence[s
 
 def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
     """Name and subject of every check, or of those named; checks of nodes only where there are nodes.
-
-    Raises:
-        AdmissionError: no check has that name.
+    Raises AdmissionError: no check has that name.
     """
     wanted = list(names)
     nodes, _ = registered_nodes()
@@ -238,7 +228,6 @@ def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
 async def examine_registered(
     settings: Settings, nodes: Sequence[Node], names: Iterable[str] = ()
 ) -> tuple[NodeFinding, ...]:
-    """Connect to these nodes and run the checks of nodes. Raises AdmissionError: no check has that name."""
     async with open_boxes(nodes, settings.runtime, str(settings.hf_home.expanduser())) as boxes:
         probe = NodesProbe(
             settings=settings,

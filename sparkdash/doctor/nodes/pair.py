@@ -38,7 +38,6 @@ class ReachTrial:
     called: Mapping[int, str] = field(default_factory=dict)
     listened: Mapping[int, str] = field(default_factory=dict)
     problem: str | None = None
-    """Why nothing was tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +46,10 @@ class BoxReadings:
 
     name: str
     node: Node | None = None
-    """Entry of nodes.toml; None for this box."""
     facts: NodeFacts | None = None
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     problem: SparkdashError | None = None
     settings: Settings = field(default_factory=Settings)
-    """Owner's settings, which hold for all boxes."""
 
     @property
     def shown(self) -> str:
@@ -112,7 +109,6 @@ class PairReadings:
         return links[0]
 
     def wanted(self) -> Sequence[TwoNodeProfile]:
-        """Return the profiles for several nodes. Raises Unreadable."""
         if isinstance(self.profiles, Unreadable):
             raise self.profiles
         return self.profiles
@@ -123,7 +119,6 @@ class ClusterReadings(NamedTuple):
 
     boxes: Sequence[BoxReadings] = ()
     declared: Topology | None = None
-    """Topology that nodes.toml declares."""
 
     @property
     def links(self) -> dict[str, list[Link]]:
@@ -157,7 +152,6 @@ class NodeCheck:
     cluster: ClusterLook | None = None
     reads: tuple[str, ...] = ()
     connects: bool = False
-    """Whether it needs the trial of TCP connections between the boxes."""
 
 
 NODE_CHECKS: dict[str, NodeCheck] = {}
@@ -198,7 +192,6 @@ class Gid(NamedTuple):
     """Entry of an RDMA port's GID table."""
 
     place: int
-    """Index in the table."""
     gid: str
     kind: str
     """Type as sysfs tells it: `RoCE v2`, `IB/RoCE v1`."""

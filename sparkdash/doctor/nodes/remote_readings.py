@@ -33,7 +33,6 @@ def run(words: str) -> None:
 
 
 def text(path: Path) -> str:
-    """Content of a small file; empty where it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -41,7 +40,6 @@ def text(path: Path) -> str:
 
 
 def printed(*argv: str) -> str:
-    """Stdout of a command that must succeed."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
@@ -75,7 +73,6 @@ def routes(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def addresses() -> dict[str, Any]:
-    """Interfaces as `ip -j address` lists them."""
     return {"interfaces": json.loads(printed("ip", "-j", "address"))}
 
 
@@ -144,5 +141,4 @@ def tools() -> dict[str, Any]:
 
 
 ASKED = {"images": images, "routes": routes}
-"""Sections that depend on the request."""
 SECTIONS = {each.__name__: each for each in (addresses, hcas, memory, memlock, devices, login, linger, tools)}

@@ -44,7 +44,6 @@ class EngineProcesses:
         """Start of every process, and whether its examination was the last one."""
         self._of: dict[int, str] = {}
         self._containers: dict[str, str] = {}
-        """Names of containers by id."""
         self._full_at = float("-inf")
 
     def scan(self, now: float) -> dict[str, Processes]:

@@ -20,7 +20,6 @@ LEASE = "lease.json"
 LOCK = "lock"
 KILL = "kill-"
 KILLS_LIMIT = 20
-"""Most reports of kills that are kept; older ones are removed."""
 SIZE_LIMIT = 256 * 1024
 
 
@@ -53,7 +52,6 @@ class GuardFolder:
             return 0
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Read a JSON object; None if it is missing or damaged."""
         try:
             with open(self.file(name), "rb") as file:
                 found = json.loads(file.read(SIZE_LIMIT))

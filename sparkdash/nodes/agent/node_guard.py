@@ -81,9 +81,7 @@ def _figures(act: GuardAct) -> str:
 LOG = structlog.get_logger("sparkdash.nodes")
 
 START_S = 15.0
-"""Deadline of a start."""
 AGAIN_S = 30.0
-"""Pause before another start."""
 SAID_LIMIT = 1000
 
 
@@ -104,7 +102,6 @@ class GuardStarter:
             self._task = asyncio.create_task(self._start(lease), name="node guard")
 
     async def close(self) -> None:
-        """Cancel a start under way; a guard that runs goes on."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

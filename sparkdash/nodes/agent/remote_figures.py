@@ -36,7 +36,6 @@ SILENCE_S = 90.0
 SCAN_S = 5.0
 """Interval of the search for engines' processes, and of the look whether the guard runs."""
 FIRST_S = 5.0
-"""Interval of ticks until the daemon asks for another."""
 COMMAND_LIMIT = 256 * 1024
 
 
@@ -194,8 +193,6 @@ class Ticker:
 
 
 class _DaemonInput:
-    """Standard input: the daemon's commands, one JSON object a line."""
-
     def __init__(self) -> None:
         self._pending = b""
         self._heard_at = time.monotonic()

@@ -15,7 +15,6 @@ from sparkdash.domain.metric import Gpu, LinkSample, Memory
 from sparkdash.units import printable
 
 LINE_LIMIT = 64 * 1024
-"""Longest line in bytes; a real one has about 1 KB."""
 BYTES_LIMIT = 2**60
 """Largest count of bytes that is believed: an exbibyte of memory."""
 COUNTER_LIMIT = 2**64
@@ -58,7 +57,6 @@ class GuardAct(NamedTuple):
     fall: float = 0.0
     """Bytes a second by which available memory fell."""
     processes: int = 0
-    """Number of killed processes."""
 
 
 class AgentTick(NamedTuple):
@@ -198,12 +196,10 @@ def _list(found: object, limit: int) -> list[Any]:
 
 
 def _int(found: object, limit: int) -> int | None:
-    """Return a whole number of 0..limit, or None."""
     return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= limit else None
 
 
 def _float(found: object, least: float, most: float) -> float | None:
-    """Return a number within the range, or None."""
     if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
         return None
     return float(found) if math.isfinite(found) else None

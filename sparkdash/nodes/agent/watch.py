@@ -152,7 +152,6 @@ class NodeWatch:
 def containers_on(
     node: str, engines: Mapping[str, Engine], settings: Settings, memory: Memory
 ) -> list[GuardedContainer]:
-    """List the containers of our engines on a node, with the cost of their end."""
     found = []
     for name, engine in engines.items():
         if node not in engine.nodes or engine.container is None:

@@ -59,9 +59,7 @@ async def refuse_taken_port(node: str, port: int) -> None:
     """Make sure that nobody listens on the node behind 127.0.0.1:`port`, which is forwarded to it.
 
     Another sparkdash on that box chooses its ports without asking us, and its engine would answer for ours.
-
-    Raises:
-        HostError: port_in_use.
+    Raises HostError: port_in_use.
     """
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -114,9 +112,7 @@ class ClusterRuntime:
         self._engines: dict[str, EngineMembers] = {}
         """Engines that this daemon started or found, by head; orphans too, until they are stopped."""
         self._starting: Counter[str] = Counter()
-        """Starts under way, by node."""
         self._ends: dict[str, FirstEnd] = {}
-        """First end of each engine that died, by head."""
         self.watch_link: WatchLink = lambda _nodes: None
         """Finds the link between the nodes of an engine, to be looked at while it runs."""
         self.on_link: TellLink = lambda _head, _fault, _left_s: None
@@ -155,9 +151,7 @@ class ClusterRuntime:
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Start the workers, then the head; if one container does not start, remove the others.
-
-        Raises:
-            HostError: as the node's runtime; names the node where it is not this box.
+        Raises HostError: as the node's runtime; names the node where it is not this box.
         """
         engine = members_of(spec)
         self._ends.pop(spec.name, None)
@@ -288,10 +282,8 @@ class ClusterRuntime:
 
     async def wait(self, name: str) -> int:
         """Wait for the first end of any of the engine's containers; return its exit code.
-
-        Raises:
-            HostError: node_unreachable, when one of its nodes was silent for too long; node_restarted; link_down, when
-                they no longer reach each other; rank_held; else as the runtime.
+        Raises HostError: node_unreachable, when one of its nodes was silent for too long; node_restarted; link_down,
+        when they no longer reach each other; rank_held; else as the runtime.
         """
         engine = self._engines.get(name)
         if engine is None or engine.is_local:

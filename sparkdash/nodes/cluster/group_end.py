@@ -21,13 +21,9 @@ FindContainer = Callable[[Member], Awaitable[str | None]]
 AGAIN_S = 1.0
 """Pause before a node is asked again whose answer broke off: that is no container's end."""
 LOOK_EVERY_S = 0.5
-"""Seconds between two looks at whether a node can be reached."""
 NODE_LOST = "node_unreachable"
-"""Code of the error of an engine that lost one of its nodes."""
 NODE_RESTARTED = "node_restarted"
-"""Code of the error of an engine of which a node was restarted."""
 GONE = -1
-"""Exit code of a container that is no longer there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +49,8 @@ async def wait_for_first_end(
     """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
 
     `others` return once the nodes no longer reach each other, or a rank is held.
-
-    Raises:
-        HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
-            removed from the nodes; node_restarted; link_down; rank_held.
+    Raises HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
+    removed from the nodes; node_restarted; link_down; rank_held.
     """
     nodes = {member.node for member in engine.members} - {LOCAL}
     boots = runtimes.boots(nodes)
@@ -163,13 +157,11 @@ async def held_rank_of(engine: EngineMembers, is_held: Callable[[Member], Awaita
 
 
 LINK_EVERY_S = 2.0
-"""Seconds between two looks."""
 TOLD_S = 3.0
 """Seconds after which a link that is down is told: a cable that is moved is back by then."""
 LEAST_S = 12.0
 """Shortest time until an engine is lost by its link; where ssh uses the same link, its node is silent before."""
 LINK_DOWN = "link_down"
-"""Code of the error of an engine whose nodes no longer reach each other."""
 
 WatchLink = Callable[[tuple[str, ...]], LookAtLink | None]
 """Returns the look at the link between these nodes; None while their links are not known."""
@@ -202,8 +194,6 @@ async def link_loss_of(
 
 
 class _Outage:
-    """A time without the link: when it was first seen, and whether it was told."""
-
     def __init__(self, tell: Callable[[str | None, float], object]) -> None:
         self.since: float | None = None
         self._tell = tell

@@ -17,11 +17,9 @@ from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, naming
 LAST_WORDS = 8
 """Last lines of each worker that come after all but the head's last ones: a failure keeps the log's last twenty."""
 HEADS_LAST = 10
-"""Last lines of the head that come after them."""
 KEPT = 200
 """Lines kept of each followed worker, for when its node falls silent."""
 AHEAD = 1000
-"""Lines read ahead of whoever follows."""
 READ_S = 8.0
 """Limit of reading a worker's log, so that a node that falls silent does not cost the head's last words."""
 
@@ -36,7 +34,6 @@ class GroupLogs:
         """Last lines of followed workers by head and node."""
 
     def forget(self, head: str) -> None:
-        """Drop what was kept of the engine's workers."""
         for key in [key for key in self._heard if key[0] == head]:
             del self._heard[key]
 
@@ -44,9 +41,7 @@ class GroupLogs:
         self, engine: EngineMembers, *, follow: bool, tail: int | None, last: Sequence[str] = ()
     ) -> AsyncGenerator[str, None]:
         """Read the lines of all members; `last` are added at the end of what is there now.
-
-        Raises:
-            HostError: the head's log cannot be read.
+        Raises HostError: the head's log cannot be read.
         """
         lines = self._followed(engine, tail) if follow else self._now(engine, tail, last)
         async with aclosing(lines):

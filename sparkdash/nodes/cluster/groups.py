@@ -31,7 +31,6 @@ class Member:
     """Container of an engine, by its node and its head."""
 
     head: str
-    """Name of the engine's head."""
     node: str
     container: str | None
     """Name of the container; None while only its node is known, as that node is silent."""
@@ -46,7 +45,6 @@ class EngineMembers:
 
     @property
     def head(self) -> str:
-        """Name of the head's container, by which the engine is known."""
         return self.members[0].head
 
     @property
@@ -55,7 +53,6 @@ class EngineMembers:
 
     @property
     def is_local(self) -> bool:
-        """Whether the engine runs on this box alone."""
         return all(member.node == LOCAL for member in self.members)
 
 

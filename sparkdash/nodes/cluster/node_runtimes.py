@@ -89,7 +89,6 @@ class AllRuntimes:
             return None
 
     async def list_on(self, node: str, owner: str) -> list[ContainerInfo]:
-        """List our containers on the node. Raises HostError."""
         with naming(node):
             found = await self.on(node).containers({LABEL_OWNER: owner})
         return [placed_on(node, each) for each in found]

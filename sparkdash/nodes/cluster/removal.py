@@ -32,7 +32,6 @@ class PendingRemoval(Frozen):
     head: str
     """Name of the engine's head: it and its workers are found by it."""
     container: str
-    """Name of the container there, for people."""
 
 
 class _Written(Frozen):
@@ -64,7 +63,6 @@ class PendingRemovals:
         await self._change(lambda now: (*(each for each in now if not _same(each, removals)), *removals))
 
     async def settle(self, *removals: PendingRemoval) -> None:
-        """Cross these off: their containers are gone."""
         await self._change(lambda now: tuple(each for each in now if not _same(each, removals)))
 
     async def _change(self, change: Callable[[tuple[PendingRemoval, ...]], tuple[PendingRemoval, ...]]) -> None:
@@ -181,9 +179,7 @@ class NodeUpkeep:
 
     async def clear(self, node: str) -> None:
         """End what waits for removal on the node, and what surely belongs to no engine.
-
-        Raises:
-            HostError: the node or its runtime does not answer.
+        Raises HostError: the node or its runtime does not answer.
         """
         async with self._locks[node]:
             await self._clear_pending(node)
@@ -193,7 +189,6 @@ class NodeUpkeep:
             await self._stop(node, (each.name for each in strays))
 
     async def clear_pending(self, node: str) -> None:
-        """End what waits for removal on the node. Raises HostError."""
         async with self._locks[node]:
             await self._clear_pending(node)
 
@@ -241,9 +236,8 @@ class GroupStop:
         self, engine: EngineMembers, grace_s: float, before_removal: Awaitable[None] | None = None
     ) -> Leftovers:
         """Stop and remove all members at once.
-
-        Raises:
-            HostError: a container on a node that answers could not be ended. The other members are ended all the same.
+        Raises HostError: a container on a node that answers could not be ended. The other members are ended all the
+        same.
         """
         await self._pending.add(*_removals(engine.members))  # before it is tried: a crash in between loses nothing
         before = None if before_removal is None else asyncio.ensure_future(before_removal)

@@ -26,7 +26,6 @@ from sparkdash.units import size
 
 PROBE_S = 2.0
 PROBED_FOR_S = 30.0
-"""Seconds for which the choice of an address holds."""
 RESUMES = "What arrived of the weights is kept there: the same command goes on where this one ended."
 
 
@@ -75,7 +74,6 @@ class SshAccess:
         return chosen
 
     def hf_home(self, node: str) -> str:
-        """Return the node's Hugging Face cache, which may begin with `~`."""
         return self._find(node).hf_home or "~/.cache/huggingface"
 
     def refusal(self, node: str, words: str) -> HostError | None:
@@ -129,7 +127,6 @@ class CopyMeter:
         self._bytes = DownloadMeter(total, total if missing is None else missing)
 
     def reach(self, count: int) -> None:
-        """Set how many of the step's missing bytes have arrived."""
         grown, self._counted = count - self._counted, count
         self._bytes.add(max(0, grown), grown)
 
@@ -188,9 +185,7 @@ def run_watched(
     deadline_s: float = math.inf,
 ) -> CommandResult:
     """Run a command; `look` is called with the end of its output again and again meanwhile.
-
-    Raises:
-        Stopped; TimeoutError after `deadline_s`.
+    Raises Stopped; TimeoutError after `deadline_s`.
     """
     until = time.monotonic() + deadline_s
     with (

@@ -65,10 +65,8 @@ class ModelFiles:
     """Model on this box, and its folder on the node."""
 
     model: str
-    """Path or repository, as in the profile."""
     folder: Path
     root: str
-    """Folder on the node, which may begin with `~/`."""
     names: tuple[str, ...] | None = None
     """Files and links below the folder; None: all."""
 
@@ -79,17 +77,11 @@ class MissingFiles:
 
     names: tuple[str, ...]
     size: int
-    """Bytes to send."""
     total: int
-    """Bytes of the model."""
 
 
 def model_files(ref: ModelRef, hf_home: Path, hf_home_there: str) -> ModelFiles:
-    """List the files of a model.
-
-    Raises:
-        HostError: weights_missing, weights_unreadable.
-    """
+    """List the files of a model. Raises HostError: weights_missing, weights_unreadable."""
     try:
         return _in_cache(ref, hf_home, hf_home_there) if ref.hf else _at(Path(ref.ref).expanduser(), ref.ref)
     except ProfileError as error:
@@ -133,9 +125,7 @@ class WeightsCopy:
 
     def compare(self, files: ModelFiles, *, any_content: bool) -> MissingFiles:
         """Find what is missing on the node; `any_content`: a file of the right name is not.
-
-        Raises:
-            HostError: node_unreachable, copy_failed, copy_refused.
+        Raises HostError: node_unreachable, copy_failed, copy_refused.
         """
         self._meter.begin(CopyStep.CHECK)
         total, changes = self._listed(files, files.names, *(["--ignore-existing"] if any_content else []))
@@ -145,9 +135,7 @@ class WeightsCopy:
 
     def send(self, files: ModelFiles, missing: MissingFiles) -> None:
         """Send what is missing; resumes, and tries again after a cut. The revision's name comes last.
-
-        Raises:
-            HostError: disk_full, copy_failed, copy_refused, node_unreachable.
+        Raises HostError: disk_full, copy_failed, copy_refused, node_unreachable.
         """
         self._meter.begin(CopyStep.SEND, missing.total, missing.size)
         self._check_space(files, missing.size)

@@ -191,7 +191,6 @@ class NodeConnection:
         self._opening_stream = asyncio.Lock()
         self._slots = asyncio.Semaphore(SESSIONS)
         self._forwards: dict[int, int] = {}
-        """Ports of the node by port here."""
         self._set_up: set[int] = set()
         """Ports here that the present connection forwards."""
         self._refused: set[int] = set()
@@ -217,10 +216,8 @@ class NodeConnection:
         """Run a program on the node to its end; its exit code comes through, 128 plus the signal that killed it.
 
         `variables` are added to its environment, by its standard input: no command line shows them.
-
-        Raises:
-            HostError: node_timeout, node_unreachable, host_key_changed, host_key_unknown, node_login_refused,
-                ssh_missing.
+        Raises HostError: node_timeout, node_unreachable, host_key_changed, host_key_unknown, node_login_refused,
+        ssh_missing.
         """
         given = variables or {}
         command = ssh_command.remote_with_variables(argv, given) if given else ssh_command.remote(argv)
@@ -251,9 +248,7 @@ class NodeConnection:
 
         The process is our ssh; its exit code is the program's, or 255. Ending it closes the program's input and
         output, and a program that reads or writes neither goes on.
-
-        Raises:
-            HostError: the connection cannot be made.
+        Raises HostError: the connection cannot be made.
         """
         async with self.stream(ssh_command.remote(argv)) as process:
             yield process
@@ -276,9 +271,7 @@ class NodeConnection:
         """Forward 127.0.0.1:`port` here to 127.0.0.1:`remote_port` (default: the same) on the node, until cancelled.
 
         It is set up again each time the connection is made again.
-
-        Raises:
-            HostError: port_in_use, or the connection cannot be made.
+        Raises HostError: port_in_use, or the connection cannot be made.
         """
         there = port if remote_port is None else remote_port
         master = await self._master()
@@ -289,7 +282,6 @@ class NodeConnection:
         self._set_up.add(port)
 
     async def cancel_forward(self, port: int) -> None:
-        """End a forwarded port; unknown ones are ignored."""
         there, was_set_up = self._forwards.pop(port, None), port in self._set_up
         self._set_up.discard(port)
         self._refused.discard(port)

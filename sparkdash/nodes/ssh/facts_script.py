@@ -25,14 +25,12 @@ NET = Path("/sys/class/net")
 RDMA = Path("/sys/class/infiniband")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 LOOK_S = 10
-"""Deadline of a program that is asked, in seconds."""
 _DOCKER_FORMATS = "{{.Server.Version}}", "{{.DockerRootDir}}"
 """Formats of `version` and `info`: the version, and the folder of the images' layers."""
 _PODMAN_FORMATS = "{{.Client.Version}}", "{{.Store.GraphRoot}}"
 
 
 def read_text(path: Path) -> str | None:
-    """Return the file's text without white space at its ends; None if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -40,13 +38,11 @@ def read_text(path: Path) -> str | None:
 
 
 def read_number(path: Path) -> int | None:
-    """Return the file's whole number; None without one."""
     text = read_text(path)
     return int(text) if text and re.fullmatch(r"-?\d+", text) else None
 
 
 def output_of(*argv: str) -> str | None:
-    """Return what a program prints; None if it cannot be run, fails or is slow."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError):

@@ -37,7 +37,6 @@ class MonitorInputs:
 
     read_facts: ReadFacts
     changed: Callable[[], None]
-    """Called after each change of the state."""
     returned: Callable[[str], None]
     """Called with the node's name each time it can be reached again, the first time included."""
     restarted: Callable[[str], object] = lambda _: None
@@ -63,7 +62,6 @@ class NodeMonitor:
         self._orders = orders
         self._state = NodeState(name=node.name, status=NodeStatus.CONNECTING, since=orders.clock())
         self._failures = 0
-        """Tries in a row without success."""
         self._loss = asyncio.Event()
         self._again = asyncio.Event()
         self._stale = asyncio.Event()

@@ -17,7 +17,6 @@ from sparkdash.domain.node import Node
 
 SSH = "ssh"
 CONNECT_S = 3
-"""Seconds for the TCP connection to be made."""
 ALIVE_S = 2
 ALIVE_COUNT = 3
 """A connection is given up after ALIVE_COUNT keepalives, ALIVE_S apart, without an answer."""
@@ -121,7 +120,6 @@ def remote_until_input_ends(argv: Sequence[str]) -> str:
 
 
 def variable_lines(values: Sequence[str]) -> bytes:
-    """Write values for `remote_with_variables`, one a line."""
     escaped = (value.replace("\\", "\\\\").replace("\n", "\\n") for value in values)
     return "".join(f"{value}\n" for value in escaped).encode()
 

@@ -12,7 +12,6 @@ from sparkdash.errors import HostError
 from sparkdash.nodes.ssh.ssh_command import fingerprint
 
 FAILED = 255
-"""Exit code of ssh for a failure of its own."""
 
 UNREACHABLE = "node_unreachable"
 KEY_CHANGED = "host_key_changed"
