@@ -123,19 +123,7 @@ class Readings:
         return require_read(self.commands[command])
 
     def disk(self, pattern: str) -> Disk:
-        found = require_read(self.disks.get(self.path(pattern), Unreadable(f"{pattern} is not known")))
-        assert found is not None  # noqa: S101 - a disk is read or an Unreadable
-        return found
-
-    def heard(self) -> Sequence[Listener]:
-        found = require_read(self.listeners)
-        return () if found is None else found
-
-    def told_loads(self) -> Sequence[LoadContiguity]:
-        return require_read(self.loads) or ()
-
-    def kernel_lines(self) -> KernelFindings | None:
-        return require_read(self.kernel_log)
+        return require_read(self.disks.get(self.path(pattern), Unreadable(f"{pattern} is not known")))
 
 
 def require_read(value: T | Unreadable) -> T:
@@ -280,15 +268,7 @@ class Check:
     name: str
     about: str
     look: CheckFunction
-    reads: tuple[str, ...] = ()
-    runs: tuple[tuple[str, ...], ...] = ()
-    disks: tuple[str, ...] = ()
-    listeners: bool = False
-    gpu: bool = False
-    profiles: bool = False
-    loads: bool = False
-    account: bool = False
-    kernel: bool = False
+    needs: CheckReads
 
 
 CHECKS: dict[str, Check] = {}
@@ -298,7 +278,7 @@ CHECKS: dict[str, Check] = {}
 def check(name: str, about: str, **needs: Unpack[CheckReads]) -> Callable[[CheckFunction], CheckFunction]:
 
     def register(look: CheckFunction) -> CheckFunction:
-        CHECKS[name] = Check(name, about, look, **needs)
+        CHECKS[name] = Check(name, about, look, needs)
         return look
 
     return register
@@ -307,23 +287,19 @@ def check(name: str, about: str, **needs: Unpack[CheckReads]) -> Callable[[Check
 C = TypeVar("C")
 
 
-def choose_checks(register: Mapping[str, C], names: Iterable[str], *, listed_by: str) -> tuple[C, ...]:
-    """Checks of these names, in the order of the register; all without names.
-
-    `listed_by`: command that lists the names.
-    Raises AdmissionError: check_not_found.
-    """
+def choose_checks(register: Mapping[str, C], names: Iterable[str]) -> tuple[C, ...]:
+    """Checks of these names, in the order of the register; all without names. Raises AdmissionError: check_not_found."""
     wanted = list(names)
-    refuse_unknown(wanted, register, listed_by=listed_by)
+    refuse_unknown(wanted, register)
     return tuple(check for name, check in register.items() if not wanted or name in wanted)
 
 
-def refuse_unknown(names: Iterable[str], known: Collection[str], *, listed_by: str) -> None:
+def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
     """Raise AdmissionError (check_not_found) for a name that is not known."""
     for name in names:
         if name not in known:
             close = nearest(name, known)
-            hint = f"Did you mean {' or '.join(close)}?" if close else f"`{listed_by}` lists them."
+            hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash doctor --list` lists them."
             raise AdmissionError(f"There is no check {name!r}.", code="check_not_found", hint=hint)
 
 
@@ -339,7 +315,7 @@ def results_of(said: Iterator[CheckResult]) -> Iterator[CheckResult]:
 
 def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
     """Checks of these names, in the order of the register; all without names. Raises AdmissionError."""
-    return choose_checks(CHECKS, names, listed_by="sparkdash doctor --list")
+    return choose_checks(CHECKS, names)
 
 
 def judge(readings: Readings, chosen: Sequence[Check]) -> tuple[Finding, ...]:

@@ -259,16 +259,15 @@ def _devices(read: object) -> tuple[str, ...]:
     return tuple(str(each["name"]) for each in read)
 
 
-def _not_used(readings: Readings) -> Iterator[CheckResult]:
-    if readings.settings.runtime != "podman":
-        yield note(f"The settings run engines with {readings.settings.runtime}, which gets the GPU without CDI.")
+def _not_used(readings: Readings) -> CheckResult:
+    return note(f"The settings run engines with {readings.settings.runtime}, which gets the GPU without CDI.")
 
 
 @check("cdi", "A CDI spec offers the GPU to podman as nvidia.com/gpu=all.", reads=(*SPECS, REFRESH, MODULE))
 def offered(readings: Readings) -> Iterator[CheckResult]:
     """Look for a spec of the device: without one podman creates the container and fails at its start."""
     if readings.settings.runtime != "podman":
-        yield from _not_used(readings)
+        yield _not_used(readings)
         return
     found, broken = specs(readings)
     fix = GENERATE if readings.file(REFRESH) is None else RESTART
@@ -297,7 +296,7 @@ def offered(readings: Readings) -> Iterator[CheckResult]:
 )
 def version(readings: Readings) -> Iterator[CheckResult]:
     if readings.settings.runtime != "podman":
-        yield from _not_used(readings)
+        yield _not_used(readings)
         return
     found, _ = specs(readings)
     if not found:
@@ -305,7 +304,8 @@ def version(readings: Readings) -> Iterator[CheckResult]:
         return
     podman = podman_info.podman_info_of(readings).version
     for spec in found:
-        least, evidence = _least(spec.version)
+        cdi = podman_info.version_numbers(spec.version)
+        least, evidence = next((least, evidence) for oldest, least, evidence in NEEDS if cdi >= oldest)
         words = ".".join(map(str, least))
         if podman_info.version_numbers(podman) < least:
             yield fail(
@@ -314,10 +314,6 @@ def version(readings: Readings) -> Iterator[CheckResult]:
             )
         else:
             yield ok(f"{spec.path} is CDI {spec.version}, which podman {podman} reads.")
-
-
-def _least(spec: str) -> tuple[tuple[int, int], str]:
-    return next((podman, evidence) for cdi, podman, evidence in NEEDS if podman_info.version_numbers(spec) >= cdi)
 
 
 def _older(readings: Readings) -> str:
@@ -331,7 +327,7 @@ def _older(readings: Readings) -> str:
 def of_driver(readings: Readings) -> Iterator[CheckResult]:
     """Compare drivers: a spec names libraries by driver version, and after an upgrade they are gone."""
     if readings.settings.runtime != "podman":
-        yield from _not_used(readings)
+        yield _not_used(readings)
         return
     loaded, (found, _) = loaded_driver(readings.file(MODULE)), specs(readings)
     if not found or loaded is None:

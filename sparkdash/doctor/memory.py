@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from sparkdash.doctor.box import MODULE, loaded_driver
 from sparkdash.doctor.check import CheckResult, Readings, Unreadable, check, note, ok, require_read, unknown, warn
-from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
+from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, LoadContiguity, MemoryAccount
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
@@ -74,11 +73,13 @@ def swap(readings: Readings) -> Iterator[CheckResult]:
     if text is None:
         yield unknown(f"{SWAPS} is not there.")
         return
-    areas = _swap_areas(text)
-    disks = [area for area in areas if "/zram" not in area.name]
-    about = ", ".join(f"{area.name} {gib(area.bytes)}, {gib(area.used_bytes)} used" for area in areas)
+    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
+    # columns by proc(5): name, type, KiB, used KiB, priority
+    areas = [(row[0], int(row[2]) * KIB, int(row[3]) * KIB) for row in rows]
+    disks = [used for name, _, used in areas if "/zram" not in name]
+    about = ", ".join(f"{name} {gib(total)}, {gib(used)} used" for name, total, used in areas)
     lean = f"swappiness {(readings.file(SWAPPINESS) or '-').strip()}"
-    if sum(area.used_bytes for area in disks) > SWAPPED:
+    if sum(disks) > SWAPPED:
         yield warn(
             f"Memory was swapped to disk: {about}, {lean} ({SWAPS}).", "sudo swapoff -a, once enough is available"
         )
@@ -89,18 +90,6 @@ def swap(readings: Readings) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"{about or 'None'} ({SWAPS}).")
-
-
-class _SwapArea(NamedTuple):
-    name: str
-    bytes: int
-    used_bytes: int
-
-
-def _swap_areas(text: str) -> list[_SwapArea]:
-    """Parse /proc/swaps. Columns by proc(5): name, type, KiB, used KiB, priority."""
-    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
-    return [_SwapArea(row[0], int(row[2]) * KIB, int(row[3]) * KIB) for row in rows]
 
 
 @check(
@@ -179,29 +168,19 @@ def holders(readings: Readings) -> Iterator[CheckResult]:
         return
     yield ok(f"{_summary(found)} (`sparkdash memory` has all).")
     yield from _nobodys(found)
-    yield from _ownerless(found)
-    yield from _other_programs(found)
-
-
-def _ownerless(found: MemoryAccount) -> Iterator[CheckResult]:
     for one in found.holdings:
         if one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
             look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"
             yield note(f"{one.name} holds {gib(one.gpu_bytes)} of GPU memory: {one.what}.", look)
-
-
-def _other_programs(found: MemoryAccount) -> Iterator[CheckResult]:
     others = [one for one in found.foreign(FOREIGN) if one.kind is not Holder.UNACCOUNTED]
     for one in others[:FOREIGN_COUNT]:
-        yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.proposed_remedy)
+        owner = f" of {one.user}'s" if one.user else ""
+        yield note(f"{one.name} ({one.kind.value}{owner}) holds {gib(one.bytes)}.", one.proposed_remedy)
 
 
 def _summary(found: MemoryAccount) -> str:
-    named = [one for one in found.holdings if one.bytes >= LEAST or one.kind is Holder.FREE]
-    rows = [
-        *[one for one in named if one.kind is not Holder.FREE][:TOP],
-        *[one for one in named if one.kind is Holder.FREE],
-    ]
+    large = [one for one in found.holdings if one.bytes >= LEAST and one.kind is not Holder.FREE]
+    rows = [*large[:TOP], *(one for one in found.holdings if one.kind is Holder.FREE)]
     return f"Of {gib(found.total)}: {', '.join(f'{one.name} {size(one.bytes)}' for one in rows)}"
 
 
@@ -224,10 +203,6 @@ def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
                 f"The GPU driver or the kernel holds {gib(one.bytes)} for no process: GPU memory of ended processes.",
                 "sudo reboot",
             )
-
-
-def _of(one: Holding) -> str:
-    return f" of {one.user}'s" if one.user else ""
 
 
 SHOWN = ("systemctl", "show", NAME, "--property=LoadState,ActiveState,Result,ExecMainStatus")
@@ -265,7 +240,7 @@ def memory_helper(readings: Readings) -> Iterator[CheckResult]:
         yield ok(f"installed ({UNIT}); `sudo -n {start}` tries it, and drops the kernel's caches.")
 
 
-BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO_FILE = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo", "/proc/meminfo"
+BUDDYINFO, VMSTAT, ZONEINFO = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo"
 BOOT, UPTIME = "/proc/sys/kernel/random/boot_id", "/proc/uptime"
 SYSCTLS = tuple(
     f"/proc/sys/vm/{name}"
@@ -278,7 +253,7 @@ WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others 
 @check(
     "contiguity",
     "Large free blocks, which the GPU's driver needs: now, over the last loads, and what the kernel does for them.",
-    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO_FILE, BOOT, UPTIME, MODULE, *SYSCTLS),
+    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO, BOOT, UPTIME, MODULE, *SYSCTLS),
     gpu=True,
     loads=True,
 )
@@ -290,17 +265,19 @@ def blocks(readings: Readings) -> Iterator[CheckResult]:
         return
     loads: Sequence[LoadContiguity] = ()
     try:
-        loads = readings.told_loads()
+        loads = require_read(readings.loads)
     except Unreadable as why:  # today's blocks are known without the history
         yield unknown(f"{why}.")
-    about = f"{_now(seen)}{_trend(_since_boot(readings, loads), seen, _up(readings))}"
+    boot = (readings.file(BOOT) or "").strip()
+    since_boot = [load for load in loads if load.before is not None and load.before.boot == boot]
+    about = f"{_now(seen)}{_trend(since_boot, seen, _up(readings))}"
     yield _judged(readings, seen, loads, about)
     yield _kernel(readings)
 
 
 def _judged(readings: Readings, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
     """Compare the free blocks with those of the largest load. `about`: the free blocks and their trend in words."""
-    available = parse_meminfo(readings.file(MEMINFO_FILE) or "").get("MemAvailable")
+    available = parse_meminfo(readings.file(MEMINFO) or "").get("MemAvailable")
     wanted = contiguity.blocks_for(available or 0, loads)
     if not (readings.looks and readings.looks[0].unified):
         return ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
@@ -316,11 +293,6 @@ def _judged(readings: Readings, seen: Contiguity, loads: Sequence[LoadContiguity
         f"{shortage}. {about} ({BUDDYINFO}).",
         f"{contiguity.FIX}; if too few blocks come free, reboot before a big load",
     )
-
-
-def _since_boot(readings: Readings, loads: Sequence[LoadContiguity]) -> list[LoadContiguity]:
-    boot = (readings.file(BOOT) or "").strip()
-    return [load for load in loads if load.before is not None and load.before.boot == boot]
 
 
 def _now(seen: Contiguity) -> str:

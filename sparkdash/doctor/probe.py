@@ -23,6 +23,7 @@ from sparkdash import catalog, paths
 from sparkdash.doctor import box, check, containers, memory, services  # noqa: F401 - in the register's order
 from sparkdash.doctor.check import (
     Check,
+    CheckReads,
     DaemonSeen,
     Disk,
     Listener,
@@ -194,18 +195,18 @@ class Probe:
     async def look(self, checks: Iterable[Check]) -> Readings:
         """Read what these checks need; never raises for a fact that cannot be read."""
         wanted = tuple(checks)
-        commands = await gather_by_key(_declared(wanted, lambda check: check.runs), self._ended)
+        commands = await gather_by_key(_declared(wanted, lambda needs: needs.get("runs", ())), self._ended)
         names = self._names(commands)
         files, disks, heard, profiles, gpu = await asyncio.gather(
-            gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.reads)), self._texts),
-            gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.disks)), self._disk),
-            _read_if_any(wanted, lambda check: check.listeners, self._listeners),
-            _read_if_any(wanted, lambda check: check.profiles, self._profiles),
-            _read_if_any(wanted, lambda check: check.gpu, self.looks),
+            gather_by_key(_fill_paths(names, _declared(wanted, lambda needs: needs.get("reads", ()))), self._texts),
+            gather_by_key(_fill_paths(names, _declared(wanted, lambda needs: needs.get("disks", ()))), self._disk),
+            _read_if_any(wanted, "listeners", self._listeners),
+            _read_if_any(wanted, "profiles", self._profiles),
+            _read_if_any(wanted, "gpu", self.looks),
         )
-        account = await _read_if_any(wanted, lambda check: check.account, self._account)
-        loads = await _read_if_any(wanted, lambda check: check.loads, self._loads)
-        kernel = await _read_if_any(wanted, lambda check: check.kernel, self.kernel_log)
+        account = await _read_if_any(wanted, "account", self._account)
+        loads = await _read_if_any(wanted, "loads", self._loads)
+        kernel = await _read_if_any(wanted, "kernel", self.kernel_log)
         return Readings(
             settings=self.settings,
             settings_problem=self.settings_problem,
@@ -214,7 +215,7 @@ class Probe:
             page_size=self.page_size,
             uid=self.uid,
             names=names,
-            files=_merged(files.values()),
+            files={path: text for texts in files.values() for path, text in texts.items()},
             commands=commands,
             disks=disks,
             listeners=heard or (),
@@ -241,8 +242,7 @@ class Probe:
         done = commands.get(check.DOCKER if self.settings.runtime == "docker" else check.COMMAND)
         if isinstance(done, CommandResult):
             info = check.parse_podman_info(done)
-            root = info.graph_root if info else ""
-            if root := root or str(check.docker_info(done).get("DockerRootDir") or ""):
+            if root := (info.graph_root if info else "") or str(check.docker_info(done).get("DockerRootDir") or ""):
                 names["graphroot"] = root
         return names
 
@@ -259,9 +259,7 @@ class Probe:
         except TimeoutError:
             return Unreadable(f"`{words}` did not answer within {COMMAND_S:g} s")
         except OSError as error:
-            if (
-                shutil.which(argv[0]) is None
-            ):  # an unreadable folder of PATH raises PermissionError for a missing program
+            if shutil.which(argv[0]) is None:  # an unreadable folder of PATH raises PermissionError
                 return None
             return Unreadable(f"`{words}` cannot be run: {error.strerror or error}")
 
@@ -295,10 +293,6 @@ class Probe:
         return await read_within("The profiles", lambda: self.profiles(self.settings))
 
 
-def _merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
-    return {key: value for part in parts for key, value in part.items()}
-
-
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -306,8 +300,8 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _declared(checks: Iterable[Check], readings: Callable[[Check], Iterable[T]]) -> set[T]:
-    return {fact for check in checks for fact in readings(check)}
+def _declared(checks: Iterable[Check], readings: Callable[[CheckReads], Iterable[T]]) -> set[T]:
+    return {fact for check in checks for fact in readings(check.needs)}
 
 
 def _fill_paths(names: Mapping[str, str], declared: Iterable[str]) -> set[str]:
@@ -331,10 +325,8 @@ def _text(path: Path) -> Text:
         return Unreadable(f"{path} cannot be read: {error.strerror or error}")
 
 
-async def _read_if_any(
-    checks: Iterable[Check], needs: Callable[[Check], bool], read: Callable[[], Awaitable[T]]
-) -> T | None:
-    return await read() if any(map(needs, checks)) else None
+async def _read_if_any(checks: Iterable[Check], need: str, read: Callable[[], Awaitable[T]]) -> T | None:
+    return await read() if any(check.needs.get(need) for check in checks) else None
 
 
 async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:

@@ -29,7 +29,7 @@ from sparkdash.units import GIB, gib
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
 def kernel_log(readings: Readings) -> Iterator[CheckResult]:
-    found = readings.kernel_lines()
+    found = require_read(readings.kernel_log)
     if found is None:
         join = f"sudo usermod -aG systemd-journal {readings.path('{user}')}, then log in again"
         yield unknown("This user may not read the kernel's log: out-of-memory kills and GPU faults are missed.", join)
@@ -85,7 +85,7 @@ _FUNCTION = re.compile(r"f\d+$")
 @check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
 def port(readings: Readings) -> Iterator[CheckResult]:
     wanted = readings.settings.port
-    holders = [one for one in readings.heard() if one.port == wanted and wanted]
+    holders = [one for one in require_read(readings.listeners) if one.port == wanted and wanted]
     if not wanted:
         yield ok("The settings take any free port.")
     elif not holders:
@@ -112,10 +112,6 @@ def _who(holder: Listener) -> str:
     return f"{holder.program or 'a program'} (pid {holder.pid})"
 
 
-def active(readings: Readings) -> list[str]:
-    return [_device(path) for path, state in readings.matching(STATES).items() if "ACTIVE" in state]
-
-
 @check("roce", "The RDMA links to a second box, if any.", reads=(STATES, RATES))
 def roce(readings: Readings) -> Iterator[CheckResult]:
     """Check both devices of each socket, one per PCIe half: the full rate needs both up."""
@@ -124,7 +120,7 @@ def roce(readings: Readings) -> Iterator[CheckResult]:
     if not states:
         yield note("No RDMA device (/sys/class/infiniband).")
         return
-    up = active(readings)
+    up = [device for device, state in states.items() if "ACTIVE" in state]
     about = ", ".join(f"{device} {rates.get(device, '-')}" for device in up)
     halves = [device for device in _halves(states, set(up)) if device not in up]
     if halves:

@@ -270,7 +270,7 @@ def test_a_silent_node_is_one_finding_and_the_others_are_examined() -> None:
     silent = HostError("spark3 cannot be reached: no answer.", code="node_unreachable", hint="See whether it is on.")
     healthy = pair()
     dead = PairReadings(healthy.here, BoxReadings("spark3", NODE.replace(name="spark3"), problem=silent))
-    found = judge_pairs([dead, healthy], ClusterReadings(), node_checks_named(()))
+    found = list(judge_pairs([dead, healthy], ClusterReadings(), node_checks_named(())))
     assert [(each.name, each.status, each.fix) for each in found if "spark3" in each.nodes] == [
         ("reachable", Status.FAIL, "See whether it is on.")
     ]

@@ -29,7 +29,11 @@ SHAPES = st.recursive(
 SPECIFIC = st.fixed_dictionaries(
     {"cdiVersion": SHAPES, "kind": st.just("nvidia.com/gpu")}, optional={"devices": st.lists(SHAPES) | SHAPES}
 )
-READERS = [one for one in CHECKS.values() if podman_info.COMMAND in one.runs or set(SPECS) & set(one.reads)]
+READERS = [
+    one
+    for one in CHECKS.values()
+    if podman_info.COMMAND in one.needs.get("runs", ()) or set(SPECS) & {*one.needs.get("reads", ())}
+]
 
 
 @pytest.mark.parametrize("devices", ["[all]", "all", "7", "[{name: all}, 3]", "{name: all}", "[{}]"])
@@ -54,9 +58,13 @@ async def test_podman_may_answer_what_it_likes(spark: Any, said: str) -> None:
 @settings(max_examples=50)
 def test_no_shape_of_a_spec_or_of_podman_s_answer_trips_a_check(spec: object, info: object, as_json: bool) -> None:
     text = json.dumps(spec) if as_json else yaml.safe_dump(spec)
-    files = dict.fromkeys((path for one in READERS for path in one.reads if "*" not in path), "") | {SPEC: text}
+    files = dict.fromkeys((path for one in READERS for path in one.needs.get("reads", ()) if "*" not in path), "") | {
+        SPEC: text
+    }
     names = {"graphroot": "/", "uid": "1000", "user": "lab", "home": "/home/lab", "hf_home": "/", "cache_dir": "/"}
-    answers = dict.fromkeys((argv for one in READERS for argv in one.runs), CommandResult(0, json.dumps(info), ""))
+    answers = dict.fromkeys(
+        (argv for one in READERS for argv in one.needs.get("runs", ())), CommandResult(0, json.dumps(info), "")
+    )
     readings = Readings(
         uid=1000, names=names, files={p.format_map(names): t for p, t in files.items()}, commands=answers
     )

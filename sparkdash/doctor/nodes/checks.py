@@ -91,12 +91,18 @@ def login(box: BoxReadings) -> Iterator[CheckResult]:
     """Check what StrictModes of sshd_config(5) asks, and that nobody else can read a private key."""
     section = box.section("login")
     home, uid, paths = str(section["home"]), int(section["uid"]), section["paths"]
-    unsafe = {path: seen["mode"] for path, seen in paths.items() if seen["mode"] & _refused_bits(path, home)}
+    unsafe = {
+        path: seen["mode"]
+        for path, seen in paths.items()
+        if seen["mode"] & (_OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE)
+    }
     foreign = [path for path, seen in paths.items() if seen["uid"] not in (uid, 0)]
     for path, mode in unsafe.items():
-        wanted, effect = ("600", "ssh ignores the key") if _is_key(path, home) else ("go-w", "sshd refuses keys")
+        wanted, may, effect = "go-w", "write", "sshd refuses keys"
+        if _is_key(path, home):
+            wanted, may, effect = "600", "read", "ssh ignores the key"
         yield fail(
-            f"{path} has mode {mode:o}, and others may {_may(wanted)} it: {effect}.",
+            f"{path} has mode {mode:o}, and others may {may} it: {effect}.",
             box.command(f"chmod {wanted} {path}"),
         )
     for path in foreign:
@@ -105,9 +111,8 @@ def login(box: BoxReadings) -> Iterator[CheckResult]:
         yield ok(f"{len(paths)} paths in {home} have safe permissions.")
 
 
-def _refused_bits(path: str, home: str) -> int:
-    """Permissions of others with which ssh does not use the path."""
-    return _OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE
+def _is_key(path: str, home: str) -> bool:
+    return path.startswith(f"{home}/.ssh/") and not path.endswith("authorized_keys")
 
 
 @box_check("linger", "Engines and memory guard live on when the last ssh session ends.", reads=("linger",))
@@ -127,17 +132,8 @@ def linger(box: BoxReadings) -> Iterator[CheckResult]:
         )
 
 
-def _is_key(path: str, home: str) -> bool:
-    return path.startswith(f"{home}/.ssh/") and not path.endswith("authorized_keys")
-
-
-def _may(wanted: str) -> str:
-    return "read" if wanted == "600" else "write"
-
-
 SKEW_S, FAR_S = 2.0, 60.0
 """Seconds between the clocks that confuse the order of logs, and that break what checks times."""
-UPGRADE = "sudo apt update && sudo apt full-upgrade, then reboot"
 
 
 @pair_check("driver", "Both boxes run the same NVIDIA driver; different ones were 2.4 times slower.")
@@ -154,7 +150,10 @@ def driver(pair: PairReadings) -> Iterator[CheckResult]:
     else:
         older = pair.here if version_numbers(here) < version_numbers(there) else pair.there
         about = f"driver {here} on {pair.here.shown}, {there} on {pair.there.shown}"
-        yield warn(f"{about}: a pair with different drivers was 2.4 times slower (al-engr).", older.command(UPGRADE))
+        yield warn(
+            f"{about}: a pair with different drivers was 2.4 times slower (al-engr).",
+            older.command("sudo apt update && sudo apt full-upgrade, then reboot"),
+        )
 
 
 @pair_check("processor", "Both boxes have the same processor, so that one image runs on both.")
@@ -254,7 +253,10 @@ def link(pair: PairReadings) -> Iterator[CheckResult]:
 
 
 def _judged(pair: PairReadings, best: SharedLink) -> CheckResult:
-    about = f"{_ends(pair, best)} in {network_of(best.here)}{_rate(best)}"
+    here, there = best.here, best.there
+    ends = f"{pair.here.shown} {here.interface} ({here.address}) and {pair.there.shown} {there.interface} ({there.address})"
+    rate = "" if best.rate_gbit_s is None else f", {best.rate_gbit_s:g} Gb/s"
+    about = f"{ends} in {network_of(here)}{rate}"
     if best.fast:
         return ok(f"{about}.")
     if best.rate_gbit_s is None:
@@ -272,17 +274,6 @@ def _down(pair: PairReadings, shared: SharedLink) -> CheckResult:
         f"{end.interface} of {box.shown} ({end.address}) is down.",
         f"Check the cable; then: {box.command(f'sudo ip link set {end.interface} up')}",
     )
-
-
-def _ends(pair: PairReadings, shared: SharedLink) -> str:
-    return (
-        f"{pair.here.shown} {shared.here.interface} ({shared.here.address}) and "
-        f"{pair.there.shown} {shared.there.interface} ({shared.there.address})"
-    )
-
-
-def _rate(shared: SharedLink) -> str:
-    return "" if shared.rate_gbit_s is None else f", {shared.rate_gbit_s:g} Gb/s"
 
 
 def _no_link(pair: PairReadings) -> CheckResult:
@@ -492,7 +483,11 @@ def _lacking(box: BoxReadings, kind: str, value: str) -> str | None:
         names = [f"index {each}" for each in indices]
         fits = not indices or value in map(str, indices)
     else:
-        names = [link.interface for link in box.known().links] if kind == "interface" else _hcas(box)
+        names = (
+            [link.interface for link in box.known().links]
+            if kind == "interface"
+            else [port.hca for port in _ports(box)]
+        )
         fits = _has_each(names, value)
     return None if fits else (", ".join(names) or "none")
 
@@ -501,10 +496,6 @@ def _has_each(names: Sequence[str], value: str) -> bool:
     """Whether a name begins with each of the listed ones; NCCL's lists look like `=mlx5_0:1,mlx5_1`."""
     wanted = [each.lstrip("=").partition(":")[0] for each in value.split(",")]
     return all(any(name.startswith(each) for name in names) for each in wanted)
-
-
-def _hcas(box: BoxReadings) -> list[str]:
-    return [port.hca for port in _ports(box)]
 
 
 @box_check("infiniband", "Engines can be given /dev/infiniband.", reads=("devices", "hcas"))
@@ -559,13 +550,10 @@ def _reached(pair: PairReadings, trial: ReachTrial) -> CheckResult:
         return unknown(f"{way}: none of the ports was free to listen on.")
     if not closed:
         return ok(f"{way}: TCP {', '.join(map(str, tried))} connected.")
+    shared = pair.link()
+    address = (shared.here if source is pair.here else shared.there).address
     return fail(
         f"{way}: TCP {', '.join(map(str, closed))} {'is' if len(closed) == 1 else 'are'} closed "
         f"({trial.called.get(closed[0], 'no answer')}); {len(tried) - len(closed)} of {len(tried)} connected.",
-        target.command(f"sudo ufw allow from {_address(pair, source)}"),
+        target.command(f"sudo ufw allow from {address}"),
     )
-
-
-def _address(pair: PairReadings, box: BoxReadings) -> str:
-    shared = pair.link()
-    return str((shared.here if box is pair.here else shared.there).address)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sparkdash.doctor.nodes.checks  # noqa: F401 - fills the register
@@ -118,24 +119,18 @@ def _outcomes(answer: dict[str, Any]) -> dict[int, str]:
 async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
     """Read all boxes and run all checks, or those named. Raises AdmissionError: no check has that name."""
     chosen = node_checks_named(names)
-    return judge_pairs(*await probe.look(chosen), chosen)
+    return tuple(judge_pairs(*await probe.look(chosen), chosen))
 
 
 def node_checks_named(names: Iterable[str]) -> tuple[NodeCheck, ...]:
     """Checks of these names, in the order of the register; all without names. Raises AdmissionError."""
-    return choose_checks(NODE_CHECKS, names, listed_by="sparkdash doctor --list")
+    return choose_checks(NODE_CHECKS, names)
 
 
 def judge_pairs(
     pairs: Sequence[PairReadings], cluster: ClusterReadings, chosen: Sequence[NodeCheck]
-) -> tuple[NodeFinding, ...]:
-    """Run these checks without any I/O: on each box, followed by its pairings with those before, then on all."""
-    return tuple(_findings(pairs, cluster, chosen))
-
-
-def _findings(
-    pairs: Sequence[PairReadings], cluster: ClusterReadings, chosen: Sequence[NodeCheck]
 ) -> Iterator[NodeFinding]:
+    """Run these checks without any I/O: on each box, followed by its pairings with those before, then on all."""
     told: set[str] = set()
     for pair in pairs:
         for box in (pair.here, pair.there):
@@ -145,45 +140,28 @@ def _findings(
         if pair.here.problem is None and pair.there.problem is None:
             both = (pair.here.name, pair.there.name)
             for each in chosen:
-                yield from _named(each, both, _said_of_pair(each, pair))
+                if each.pair is not None:
+                    yield from _named(each, both, each.pair(pair))
     if len(cluster.boxes) > 2 or cluster.declared:
-        yield from _of_all(cluster, chosen)
-
-
-def _of_all(cluster: ClusterReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
-    names = tuple(box.name for box in cluster.boxes)
-    for each in chosen:
-        if each.cluster is not None:
-            yield from _named(each, names, results_of(each.cluster(cluster)))
+        names = tuple(box.name for box in cluster.boxes)
+        for each in chosen:
+            if each.cluster is not None:
+                yield from _named(each, names, each.cluster(cluster))
 
 
 def _of_box(box: BoxReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
-    if box.problem is not None:
-        yield _unasked(box, box.problem)
+    if (problem := box.problem) is not None:
+        fix = problem.hint or f"Repair the connection, then: sparkdash doctor --node {box.name}"
+        yield NodeFinding(name="reachable", status=Status.FAIL, evidence=problem.message, fix=fix, nodes=(box.name,))
         return
     for each in chosen:
-        yield from _named(each, (box.name,), _said_of_box(each, box))
-
-
-def _unasked(box: BoxReadings, problem: SparkdashError) -> NodeFinding:
-    again = f"sparkdash doctor --node {box.name}"
-    fix = problem.hint or f"Repair the connection, then: {again}"
-    return NodeFinding(name="reachable", status=Status.FAIL, evidence=problem.message, fix=fix, nodes=(box.name,))
+        if each.box is not None:
+            yield from _named(each, (box.name,), each.box(box))
 
 
 def _named(each: NodeCheck, nodes: tuple[str, ...], said: Iterator[CheckResult]) -> Iterator[NodeFinding]:
-    for one in said:
+    for one in results_of(said):
         yield NodeFinding(name=each.name, status=one.status, evidence=one.evidence, fix=one.fix, nodes=nodes)
-
-
-def _said_of_box(each: NodeCheck, box: BoxReadings) -> Iterator[CheckResult]:
-    if each.box is not None:
-        yield from results_of(each.box(box))
-
-
-def _said_of_pair(each: NodeCheck, pair: PairReadings) -> Iterator[CheckResult]:
-    if each.pair is not None:
-        yield from results_of(each.pair(pair))
 
 
 async def examine_all(probe: Probe, names: Iterable[str] = ()) -> tuple[tuple[Finding, ...], tuple[NodeFinding, ...]]:
@@ -194,7 +172,7 @@ async def examine_all(probe: Probe, names: Iterable[str] = ()) -> tuple[tuple[Fi
     """
     wanted = list(names)
     nodes, problem = registered_nodes()
-    refuse_unknown(wanted, {**CHECKS, **(NODE_CHECKS if nodes else {})}, listed_by="sparkdash doctor --list")
+    refuse_unknown(wanted, {**CHECKS, **(NODE_CHECKS if nodes else {})})
     here, there = await asyncio.gather(_examine_box(probe, wanted), _examine_nodes(probe, nodes, wanted))
     others = tuple(each for each in there if each.nodes != (LOCAL,) or each.name not in CHECKS)
     return (*here, *(() if wanted else problem)), others
@@ -221,7 +199,7 @@ def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
     told = {each.name: each.about for each in CHECKS.values()}
     if nodes:
         told |= {each.name: each.about for each in NODE_CHECKS.values() if each.name not in told}
-    refuse_unknown(wanted, told, listed_by="sparkdash doctor --list")
+    refuse_unknown(wanted, told)
     return [(name, about) for name, about in told.items() if not wanted or name in wanted]
 
 
@@ -233,7 +211,7 @@ async def examine_registered(
             settings=settings,
             here=boxes.here,
             nodes=boxes.nodes,
-            profiles=_profiles_for_several(settings),
+            profiles=partial(_profiles_for_several, settings),
             declared=read_topology(nodes_file()),
         )
         return await examine_nodes(probe, names)
@@ -261,10 +239,7 @@ def _about(finding: NodeFinding, here: str) -> str:
     return here if finding.nodes[0] == LOCAL else finding.nodes[0]
 
 
-def _profiles_for_several(settings: Settings) -> Callable[[], list[TwoNodeProfile]]:
-    def read() -> list[TwoNodeProfile]:
-        profiles = load_catalog(settings.profile_folders()).profiles.values()
-        several = [each for each in profiles if each.nodes > 1 and not each.cannot_run]
-        return [TwoNodeProfile(each.name, each.image, each.env) for each in several]
-
-    return read
+def _profiles_for_several(settings: Settings) -> list[TwoNodeProfile]:
+    profiles = load_catalog(settings.profile_folders()).profiles.values()
+    several = [each for each in profiles if each.nodes > 1 and not each.cannot_run]
+    return [TwoNodeProfile(each.name, each.image, each.env) for each in several]

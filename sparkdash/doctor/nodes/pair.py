@@ -185,7 +185,6 @@ def cluster_check(name: str, about: str) -> Callable[[ClusterLook], ClusterLook]
 
 
 _RATE = re.compile(r"^([\d.]+) *Gb/sec")
-ROCE_V2 = "RoCE v2"
 
 
 class Gid(NamedTuple):
@@ -195,11 +194,6 @@ class Gid(NamedTuple):
     gid: str
     kind: str
     """Type as sysfs tells it: `RoCE v2`, `IB/RoCE v1`."""
-
-    @property
-    def has_ipv4(self) -> bool:
-        """Whether the GID maps an IPv4 address (::ffff:a.b.c.d)."""
-        return self.gid.replace(":", "").startswith("0" * 20 + "ffff")
 
 
 class RdmaPort(NamedTuple):
@@ -216,7 +210,9 @@ class RdmaPort(NamedTuple):
     @property
     def gid_index(self) -> int | None:
         """Index of the RoCEv2 GID with an IPv4 address; None without one."""
-        return next((each.place for each in self.gids if each.kind == ROCE_V2 and each.has_ipv4), None)
+        mapped = "0" * 20 + "ffff"  # an IPv4 address stands in a GID as ::ffff:a.b.c.d
+        own = (each for each in self.gids if each.kind == "RoCE v2" and each.gid.replace(":", "").startswith(mapped))
+        return next((each.place for each in own), None)
 
 
 def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
@@ -235,8 +231,7 @@ def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
 
 def parse_route_device(section: Mapping[str, Any], peer: str) -> str | None:
     """Interface over which the section `routes` says that packets to `peer` leave; None without a route."""
-    route = section.get(peer) or {}
-    device = route.get("dev")
+    device = (section.get(peer) or {}).get("dev")
     return device if isinstance(device, str) else None
 
 
