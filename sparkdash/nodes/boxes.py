@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -75,21 +75,14 @@ async def open_boxes(nodes: Sequence[Node], program: str, hf_home: str) -> Async
         for connection in connections.values():
             stack.push_async_callback(connection.close)
         here, *others = await asyncio.gather(
-            _this_box(program, hf_home), *(_connected(connections[node.name], program) for node in nodes)
+            _known(LOCAL, run_here, read_local_facts(program, hf_home)),
+            *(_known(name, each.run, read_facts(each, program)) for name, each in connections.items()),
         )
         yield OpenBoxes(here, tuple(zip(nodes, others, strict=True)), connections)
 
 
-async def _this_box(program: str, hf_home: str) -> Box:
+async def _known(name: str, run: RunProgram, facts: Awaitable[NodeFacts]) -> Box:
     try:
-        return Box(LOCAL, run_here, await read_local_facts(program, hf_home))
+        return Box(name, run, await facts)
     except SparkdashError as error:
-        return Box(LOCAL, silent=error)
-
-
-async def _connected(connection: NodeConnection, program: str) -> Box:
-    try:
-        facts = await read_facts(connection, program)
-    except SparkdashError as error:
-        return Box(connection.node.name, silent=error)
-    return Box(connection.node.name, connection.run, facts)
+        return Box(name, silent=error)

@@ -26,25 +26,6 @@ from sparkdash.nodes.ssh import facts, ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, MonitorInputs, NodeMonitor
 
-LOOPBACK = "127.0.0.1"
-
-
-def launch_on_node(node: Node, found: NodeFacts, link: Link | None) -> NodeLaunch:
-    """Return what a launch on another node must know; `link` is the one that it shares with the launch's nodes."""
-    hf_home = node.hf_home or "~/.cache/huggingface"
-    return NodeLaunch(
-        name=node.name,
-        address=address_of(link),
-        hf_home=_expanded(hf_home, found.home),
-        cache_dir=f"{found.home}/.cache/sparkdash",
-        link=link,
-    )
-
-
-def address_of(link: Link | None) -> str:
-    """Return the address at which the launch's other nodes reach this one; loopback for a launch on one node."""
-    return LOOPBACK if link is None or link.address is None else link.address
-
 
 def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
     seen = "; ".join(
@@ -56,18 +37,6 @@ def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
         code="no_common_link",
         hint="Give the fast link's interfaces addresses of one network on all boxes (in a ring: those of the 10 GbE "
         "ports), and try again after some seconds; docs/many-sparks.md says how.",
-    )
-
-
-def _expanded(path: str, home: str) -> str:
-    return home + path[1:] if path == "~" or path.startswith("~/") else path
-
-
-def links_unknown(name: str) -> HostError:
-    return HostError(
-        f"The links of {called(name)} are not known yet.",
-        code="node_unreachable",
-        hint="They are read within seconds after the start; try again.",
     )
 
 
@@ -169,7 +138,9 @@ class NodeDirectory:
         offered = [chosen_links(found.links, self._node(name)) for name, found in known.items()]
         links = common_links(offered)
         if links is None:
-            self._read_facts_again()
+            self._stale.set()  # an interface may have got its address after the last reading
+            for monitor in self._monitors.values():
+                monitor.read_facts_again()
             raise no_common_link(dict(zip(names, offered, strict=True)))
         launches = [self._launch(name, known[name], link) for name, link in zip(names, links, strict=True)]
         if len(names) > 2 and self.cables and topology_of(names, self.cables):
@@ -284,12 +255,6 @@ class NodeDirectory:
                     await self._stale.wait()
             self._stale.clear()
 
-    def _read_facts_again(self) -> None:
-        """Have the facts of all boxes read again: an interface may have got its address after the last time."""
-        self._stale.set()
-        for monitor in self._monitors.values():
-            monitor.read_facts_again()
-
     def _add(self, node: Node) -> None:
         read = partial(facts.read_facts, program=self._in.program)
         orders = MonitorInputs(read, self._changed, self._back, self._in.on_restart)
@@ -336,14 +301,22 @@ class NodeDirectory:
     def _facts(self, name: str) -> NodeFacts:
         found = self._local if name == LOCAL else self._usable(name).state.facts
         if found is None:
-            raise links_unknown(name)
+            raise HostError(
+                f"The links of {called(name)} are not known yet.",
+                code="node_unreachable",
+                hint="They are read within seconds after the start; try again.",
+            )
         return found
 
     def _launch(self, name: str, found: NodeFacts | None, link: Link | None) -> NodeLaunch:
-        if name != LOCAL and found is not None:
-            return launch_on_node(self._monitors[name].node, found, link)
         hf_home, cache_dir = self._in.hf_home, self._in.cache_dir
-        return NodeLaunch(name=name, address=address_of(link), hf_home=hf_home, cache_dir=cache_dir, link=link)
+        if name != LOCAL and found is not None:
+            hf_home = self._monitors[name].node.hf_home or "~/.cache/huggingface"
+            if hf_home == "~" or hf_home.startswith("~/"):
+                hf_home = found.home + hf_home[1:]
+            cache_dir = f"{found.home}/.cache/sparkdash"
+        address = link.address if link else None
+        return NodeLaunch(name=name, address=address or "127.0.0.1", hf_home=hf_home, cache_dir=cache_dir, link=link)
 
     def _interface(self, monitor: NodeMonitor) -> str | None:
         there = monitor.state.facts

@@ -317,20 +317,7 @@ async def _iperf3(pair: LinkPair, seconds: float, progress: Progress) -> list[Li
             progress(f"iperf3, {source.shown} to {target.shown}, {count} streams")
             port = str(_draw_port())
             serve = _limited(seconds, "iperf3", "-s", "-1", "-B", there, "-p", port)
-            call = (
-                "iperf3",
-                "-c",
-                there,
-                "-B",
-                here,
-                "-p",
-                port,
-                "-t",
-                f"{max(1, round(seconds))}",
-                "-P",
-                str(count),
-                "-J",
-            )
+            call = f"iperf3 -c {there} -B {here} -p {port} -t {max(1, round(seconds))} -P {count} -J".split()
             said = await _both_ends(pair, serve, _limited(seconds, *call, *(["-R"] if reverse else [])))
             found.append(LinkMeasurement(
                 tool=LinkTool.IPERF3, what="iperf3, TCP", source=source.name, target=target.name, streams=count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from ipaddress import ip_interface
 from typing import NamedTuple
 
 from sparkdash.domain.cluster import Cables, Topology
@@ -11,10 +11,6 @@ from sparkdash.domain.node import Link, Node, NodeFacts
 
 FAST_GBIT_S = 25.0
 """Rate of a link that was made for tensors; a DGX Spark's other port has 10 Gb/s."""
-
-
-def is_fast(link: Link) -> bool:
-    return bool(link.hca) or (link.rate_gbit_s or 0.0) >= FAST_GBIT_S
 
 
 class SharedLink(NamedTuple):
@@ -57,7 +53,11 @@ def shared_links(
         and address in (None, other.address)
         and interface in (None, other.interface)
     ]
-    return tuple(sorted(pairs, key=_worse))
+    return tuple(
+        sorted(
+            pairs, key=lambda pair: (not pair.up, -(pair.rate_gbit_s or 0.0), not (pair.here.hca and pair.there.hca))
+        )
+    )
 
 
 def chosen_links(links: Sequence[Link], node: Node | None) -> list[Link]:
@@ -81,7 +81,11 @@ def common_links(of_nodes: Sequence[Sequence[Link]]) -> list[Link] | None:
     A link of unknown rate counts as slower than one of known rate; among equals an RDMA device wins, then the order.
     """
     choices = (_in_network_of(first, of_nodes[1:]) for first in of_nodes[0])
-    return max(filter(None, choices), key=_rate_and_rdma, default=None)
+
+    def rate_and_rdma(links: Sequence[Link]) -> tuple[float, bool]:
+        return min(link.rate_gbit_s or 0.0 for link in links), all(link.hca for link in links)
+
+    return max(filter(None, choices), key=rate_and_rdma, default=None)
 
 
 def _in_network_of(first: Link, others: Sequence[Sequence[Link]]) -> list[Link] | None:
@@ -122,7 +126,8 @@ def _nodes_by_network(of_nodes: Mapping[str, Sequence[Link]], *, slow_ones: bool
     networks: dict[str, set[str]] = {}
     for name, links in of_nodes.items():
         for link in links:
-            if (slow_ones or is_fast(link)) and (network := network_of(link)) is not None:
+            is_fast = bool(link.hca) or (link.rate_gbit_s or 0.0) >= FAST_GBIT_S
+            if (slow_ones or is_fast) and (network := network_of(link)) is not None:
                 networks.setdefault(network, set()).add(name)
     return list(networks.values())
 
@@ -148,14 +153,14 @@ def _alike(link: Link, chosen: Link) -> bool:
     return same and link.hca is not None and link.hca != chosen.hca
 
 
-def _rate_and_rdma(links: Sequence[Link]) -> tuple[float, bool]:
-    return min(link.rate_gbit_s or 0.0 for link in links), all(link.hca for link in links)
-
-
 def network_of(link: Link) -> str | None:
     """Network of the interface's address, such as `192.168.100.0/24`; None without a prefix."""
-    found = _interface_address(link)
-    return None if found is None else str(found.network)
+    if link.address is None or link.prefix is None:
+        return None
+    try:
+        return str(ip_interface(f"{link.address}/{link.prefix}").network)
+    except ValueError:
+        return None
 
 
 def crowded_networks(facts: NodeFacts) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -164,16 +169,3 @@ def crowded_networks(facts: NodeFacts) -> Iterator[tuple[str, tuple[str, ...]]]:
         if (network := network_of(link)) is not None and link.interface not in names.setdefault(network, []):
             names[network].append(link.interface)
     yield from ((network, tuple(each)) for network, each in names.items() if len(each) > 1)
-
-
-def _interface_address(link: Link) -> IPv4Interface | IPv6Interface | None:
-    if link.address is None or link.prefix is None:
-        return None
-    try:
-        return ip_interface(f"{link.address}/{link.prefix}")
-    except ValueError:
-        return None
-
-
-def _worse(pair: SharedLink) -> tuple[bool, float, bool]:
-    return not pair.up, -(pair.rate_gbit_s or 0.0), not (pair.here.hca and pair.there.hca)

@@ -52,7 +52,7 @@ class EngineProcesses:
         if full:
             self._full_at = now
             self._seen.clear()
-        pids = self._pids()
+        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         for gone in self._seen.keys() - pids:
             del self._seen[gone]
         for pid in sorted(pids):  # the monitor comes before its container
@@ -109,9 +109,6 @@ class EngineProcesses:
             mark = f'"SPARKDASH_ENGINE={self._owner}/{found["-n"]}"'
             if mark.encode() in file.read(_CONFIG_LIMIT):
                 self._containers[found["-c"]] = found["-n"]
-
-    def _pids(self) -> set[int]:
-        return {int(name) for name in os.listdir(self._proc) if name.isdigit()}
 
 
 def is_held(pid: int, proc: str = PROC, groups: str = "/sys/fs/cgroup") -> bool:

@@ -19,7 +19,6 @@ import structlog
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.command import LineSplitter
-from sparkdash.nodes.agent import node_guard as leases
 from sparkdash.nodes.agent.node_guard import GuardStarter
 from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, GuardAct, LinkRates, parse_tick
 from sparkdash.nodes.programs import program_text, stream_argv
@@ -70,7 +69,10 @@ class FiguresStream:
                 # asyncio.wait_for of Python 3.11 loses a cancellation that arrives with the end
                 async with asyncio.timeout(END_S):
                     code, words = await process.wait(), await said
-                raise self._end_error(code, words)
+                why = f": {words}" if words else ""
+                raise HostError(
+                    f"The figures of {self._node} ended with exit code {code}{why}.", code="node_unreachable"
+                )
             except TimeoutError:
                 raise silent(self._node, self._silence_s) from None
             finally:
@@ -104,21 +106,15 @@ class FiguresStream:
                 except ValueError as error:
                     bad += 1
                     if bad >= BAD_LINES:
-                        raise self._unreadable(error) from None
+                        raise HostError(
+                            f"{self._node} sends no figures: {error}.",
+                            code="node_unreadable",
+                            hint="A login script there that prints something disturbs them: `ssh HOST true` must print "
+                            "nothing.",
+                        ) from None
                 else:
                     bad = 0
                     self._take(tick)
-
-    def _unreadable(self, error: ValueError) -> HostError:
-        return HostError(
-            f"{self._node} sends no figures: {error}.",
-            code="node_unreadable",
-            hint="A login script there that prints something disturbs them: `ssh HOST true` must print nothing.",
-        )
-
-    def _end_error(self, code: int, said: str) -> HostError:
-        why = f": {said}" if said else ""
-        return HostError(f"The figures of {self._node} ended with exit code {code}{why}.", code="node_unreachable")
 
 
 def silent(node: str, seconds: float) -> HostError:
@@ -280,7 +276,7 @@ class NodeFigures:
             _answer(question, tick)
         self._hand_on(tick.kills)
         lease = self._lease_now()
-        if not tick.guarded and lease is not None and not leases.ends(lease):
+        if not tick.guarded and lease is not None and not lease.get("stop"):
             self._guard.keep(lease)
         if changed:
             self._on_change()

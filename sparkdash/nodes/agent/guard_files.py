@@ -44,8 +44,8 @@ class GuardFolder:
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    def changed_at(self, name: str = "") -> int:
-        """Return the time of the last change of a file or of the folder, in ns; 0 if it is missing."""
+    def changed_at(self, name: str) -> int:
+        """Return the time of the last change of a file, in ns; 0 if it is missing."""
         try:
             return os.stat(self.file(name)).st_mtime_ns
         except OSError:

@@ -13,7 +13,6 @@ import structlog
 
 from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.memory import GuardKill
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.host.memory import guard_decisions as decisions
 from sparkdash.nodes.agent.tick import GuardAct
@@ -33,7 +32,6 @@ GUARD = (
 CODE = "memory_guard"
 """Code for an engine that a guard killed, on whichever node."""
 PRESSED = 0.10
-_HINT = "Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml."
 
 
 def profile_of(act: GuardAct) -> str:
@@ -47,7 +45,7 @@ def killed(node: str, act: GuardAct) -> EngineError:
         f"{node}'s memory guard killed {profile_of(act)}: {_figures(act)}, and under {gib(act.floor)} "
         f"the whole box may stand still.{missed}",
         code=CODE,
-        hint=_HINT,
+        hint="Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml.",
     )
 
 
@@ -57,17 +55,6 @@ def notice(node: str, act: GuardAct, at: float) -> Notice:
         text = f"Memory of {node} is short: {_figures(act)}; `guard` is `warn`, so nothing is done about it."
         return Notice(level=Level.WARNING, code="memory_kill", text=text, at=at)
     return Notice(level=Level.ERROR, code=CODE, text=killed(node, act).text(), profile=profile_of(act), at=at)
-
-
-def kill_of(node: str, act: GuardAct, at: float) -> GuardKill:
-    return GuardKill(
-        at=at,
-        profile=profile_of(act),
-        available=act.available,
-        pressure=act.pressure,
-        processes=act.processes,
-        reason=killed(node, act).message,
-    )
 
 
 def _figures(act: GuardAct) -> str:
@@ -146,7 +133,3 @@ def make_lease(settings: Settings, total: int, containers: Iterable[GuardedConta
         "floors": {"warn": floors.warn, "hold": floors.hold, "kill": floors.kill},
         "engines": [asdict(each) for each in containers],
     }
-
-
-def ends(lease: dict[str, Any]) -> bool:
-    return bool(lease.get("stop"))

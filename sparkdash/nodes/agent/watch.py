@@ -105,8 +105,7 @@ class NodeWatch:
         if self._inputs is None:
             return None
         settings = self._inputs.settings()
-        containers = containers_on(node, self._inputs.engines(), settings, memory)
-        return make_lease(settings, memory.total, containers)
+        return make_lease(settings, memory.total, containers_on(node, self._inputs.engines(), settings, memory))
 
     async def kill_reason(self, container: str) -> EngineError | None:
         """Why a node's guard killed this container or one of its workers; None if none did.
@@ -129,8 +128,11 @@ class NodeWatch:
 
     def _kill_of(self, container: str) -> str | None:
         now = time.time()
-        names = (name for name, (_, _, at) in self._kills.items() if now - at <= KILL_S)
-        return next((name for name in names if belongs_to(container, name)), None)
+        for name, (_, _, at) in self._kills.items():
+            rank = name.removeprefix(container + WORKER)
+            if now - at <= KILL_S and (name == container or (rank != name and rank.isdigit())):
+                return name
+        return None
 
     def _killed(self, node: str, act: GuardAct) -> None:
         at = act.clock - self._figures[node].clock_offset_s
@@ -142,7 +144,15 @@ class NodeWatch:
                 self._kills.pop(next(iter(self._kills)))
         if self._inputs is not None:
             if act.container is not None:
-                self._inputs.record_kill(node_guard.kill_of(node, act, at))
+                kill = GuardKill(
+                    at=at,
+                    profile=node_guard.profile_of(act),
+                    available=act.available,
+                    pressure=act.pressure,
+                    processes=act.processes,
+                    reason=node_guard.killed(node, act).message,
+                )
+                self._inputs.record_kill(kill)
             self._inputs.publish(notice)
 
     def _changed(self, node: str) -> None:
@@ -174,8 +184,3 @@ def containers_on(
 
 WORKER = "-worker"
 """Between the head's name and the rank, in the name of a worker's container."""
-
-
-def belongs_to(head: str, container: str) -> bool:
-    rank = container.removeprefix(head + WORKER)
-    return container == head or (rank != container and rank.isdigit())

@@ -211,7 +211,8 @@ class ClusterRuntime:
         return left
 
     async def inspect(self, name: str) -> ContainerInfo | None:
-        node = self._head_node(name)
+        engine = self._engines.get(name)
+        node = engine.head_node if engine else LOCAL
         with naming(node):
             found = await self._runtimes.on(node).inspect(name)
         return None if found is None else placed_on(node, found)
@@ -319,10 +320,6 @@ class ClusterRuntime:
             return member.container
         found = await self._runtimes.list_on(member.node, self._owner)
         return next((each.name for each in found if each.labels.get(LABEL_HEAD) == member.head), None)
-
-    def _head_node(self, name: str) -> str:
-        engine = self._engines.get(name)
-        return engine.head_node if engine else LOCAL
 
     async def _on_return(self, node: str) -> None:
         """Forward the ports of the engines that serve there again. Raises HostError."""

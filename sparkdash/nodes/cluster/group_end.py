@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sparkdash.domain.event import Level, Notice
@@ -22,7 +21,6 @@ AGAIN_S = 1.0
 """Pause before a node is asked again whose answer broke off: that is no container's end."""
 LOOK_EVERY_S = 0.5
 NODE_LOST = "node_unreachable"
-NODE_RESTARTED = "node_restarted"
 GONE = -1
 
 
@@ -87,7 +85,13 @@ def _restarted(runtimes: AllRuntimes, boots: Mapping[str, str]) -> HostError | N
     """Return the error if a node of these boots is back with another one."""
     now = runtimes.boots(boots)
     restarted = [node for node, boot in boots.items() if now.get(node, boot) != boot]
-    return node_restarted(restarted[0]) if restarted else None
+    if not restarted:
+        return None
+    return HostError(
+        f"{restarted[0]} was restarted while the engine ran on it.",
+        code="node_restarted",
+        hint=f"`journalctl -b -1 -e` on {restarted[0]} shows its last lines before that; start the engine again.",
+    )
 
 
 async def _loss_of(
@@ -109,14 +113,6 @@ async def _loss_of(
     return node_lost(node, silent_s(), None)
 
 
-def node_restarted(node: str) -> HostError:
-    return HostError(
-        f"{node} was restarted while the engine ran on it.",
-        code=NODE_RESTARTED,
-        hint=f"`journalctl -b -1 -e` on {node} shows its last lines before that; start the engine again.",
-    )
-
-
 def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:
     if why is not None and why.code == "node_unknown":
         return HostError(
@@ -135,8 +131,6 @@ def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:
 
 RANKS_EVERY_S = 5.0
 """Seconds between two looks at whether a rank is held; two in a row end the engine."""
-RANK_HELD = "rank_held"
-"""Code of the error of an engine of which one rank is paused or stopped, so that the others wait for ever."""
 
 
 async def held_rank_of(engine: EngineMembers, is_held: Callable[[Member], Awaitable[bool]]) -> HostError:
@@ -150,7 +144,7 @@ async def held_rank_of(engine: EngineMembers, is_held: Callable[[Member], Awaita
             return HostError(
                 f"Rank {rank} on {called(member.node)} ({member.container}) does not move: its container is paused, or "
                 "one of its processes is stopped.",
-                code=RANK_HELD,
+                code="rank_held",
                 hint="See who paused it; the next request starts the engine again.",
             )
         before = now
@@ -175,44 +169,31 @@ async def link_loss_of(
     """Return the error once the engine's link has been down for `silent_s()`, while its nodes could be asked."""
     nodes = tuple(member.node for member in engine.members)
     clock = asyncio.get_running_loop().time
-    look, outage = watch(nodes), _Outage(partial(tell, engine.head))
+    look = watch(nodes)
+    since, is_told = None, False
     while True:
         await asyncio.sleep(LINK_EVERY_S)
         look = look or watch(nodes)
         if look is None or not all(map(runtimes.is_reachable, nodes)):
-            outage.since = None
+            since = None
             continue
         began, fault = clock(), await look()
         if fault is None:
-            outage.end()
+            if is_told:
+                tell(engine.head, None, 0.0)
+            since, is_told = None, False
             continue
-        limit = max(silent_s(), LEAST_S)
-        down = outage.lasts(began, clock())
+        since = began if since is None else since
+        limit, down = max(silent_s(), LEAST_S), clock() - since
         if down >= limit:
-            return _lost(nodes, fault, down)
-        outage.tell_once(fault, down, limit)
-
-
-class _Outage:
-    def __init__(self, tell: Callable[[str | None, float], object]) -> None:
-        self.since: float | None = None
-        self._tell = tell
-        self._told = False
-
-    def end(self) -> None:
-        if self._told:
-            self._tell(None, 0.0)
-        self.since, self._told = None, False
-
-    def lasts(self, began: float, now: float) -> float:
-        """Seconds that the link has been down at `now`, by a look that began at `began`."""
-        self.since = began if self.since is None else self.since
-        return now - self.since
-
-    def tell_once(self, fault: str, down_s: float, limit_s: float) -> None:
-        if down_s >= TOLD_S and not self._told:
-            self._tell(fault, limit_s - down_s)
-            self._told = True
+            return HostError(
+                f"{link_of(nodes)} has been down for {down:.0f} s: {fault}.",
+                code=LINK_DOWN,
+                hint=f"See whether its cable is in at both ends; `sparkdash doctor --node {nodes[-1]}` examines the link.",
+            )
+        if down >= TOLD_S and not is_told:
+            tell(engine.head, fault, limit - down)
+            is_told = True
 
 
 def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:
@@ -229,11 +210,3 @@ def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: fl
 
 def link_of(nodes: tuple[str, ...]) -> str:
     return f"The link between {' and '.join(map(called, nodes))}"
-
-
-def _lost(nodes: tuple[str, ...], fault: str, down_s: float) -> HostError:
-    return HostError(
-        f"{link_of(nodes)} has been down for {down_s:.0f} s: {fault}.",
-        code=LINK_DOWN,
-        hint=f"See whether its cable is in at both ends; `sparkdash doctor --node {nodes[-1]}` examines the link.",
-    )

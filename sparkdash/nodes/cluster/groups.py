@@ -104,14 +104,10 @@ def group_containers(listing: Listing, running: Mapping[str, EngineMembers]) -> 
     workers = [each for each in containers if is_worker(each)]
     heads, doubles = _heads([each for each in containers if not is_worker(each)], running)
     groups = tuple(_group(head, workers, listing) for head in heads.values())
-    unclaimed = _unclaimed(workers, groups)
+    claimed = {(member.node, member.container) for group in groups for member in group.members.members}
+    unclaimed = (each for each in workers if (each.node, each.name) not in claimed)
     orphans = tuple(each for each in unclaimed if _is_orphan(each, heads, listing, running))
     return Grouped(groups, orphans, doubles)
-
-
-def _unclaimed(workers: Sequence[ContainerInfo], groups: Sequence[EngineGroup]) -> list[ContainerInfo]:
-    claimed = {(member.node, member.container) for group in groups for member in group.members.members}
-    return [each for each in workers if (each.node, each.name) not in claimed]
 
 
 def _heads(
@@ -144,7 +140,8 @@ def _group(head: ContainerInfo, workers: Sequence[ContainerInfo], listing: Listi
             continue
         worker = _worker_on(node, head, workers)
         found.append(Member(head.name, node, worker.name if worker else None))
-        if state is ContainerState.RUNNING and _has_ended(worker, listing.get(node)):
+        was_asked = listing.get(node) is not None  # a silent node's worker is not known to have ended
+        if state is ContainerState.RUNNING and was_asked and (worker is None or worker.state in ENDED):
             state = ContainerState.EXITED
     port = head.labels.get(LABEL_PORT, "")
     members = EngineMembers(tuple(found), int(port) if port.isdecimal() else None)
@@ -160,11 +157,6 @@ def _worker_on(node: str, head: ContainerInfo, workers: Sequence[ContainerInfo])
         if each.node == node and each.labels[LABEL_HEAD] == head.name and each.labels.get(LABEL_FINGERPRINT) == launch
     ]
     return max(ours, key=lambda each: (each.state not in ENDED, each.started_at or 0.0), default=None)
-
-
-def _has_ended(worker: ContainerInfo | None, seen: Sequence[ContainerInfo] | None) -> bool:
-    """Whether a worker has surely ended: its node was asked, and it is not there or does not run."""
-    return seen is not None and (worker is None or worker.state in ENDED)
 
 
 def _is_orphan(

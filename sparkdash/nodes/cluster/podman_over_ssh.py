@@ -47,10 +47,15 @@ class RemoteCommands:
         """
         if any("\0" in word for word in argv):
             raise ValueError("embedded null byte")
-        if deadline_s is None:
-            done = await self._followed(argv)
-        else:
-            done = await self._called(argv, deadline_s, variables)
+        try:
+            if deadline_s is None:
+                done = await self._followed(argv)
+            else:
+                done = await self._connection.run(argv, deadline_s=deadline_s, variables=variables)
+        except HostError as error:
+            if error.code == ssh_errors.TIMEOUT:
+                raise TimeoutError from None
+            raise
         if done.code == NOT_FOUND and f"{argv[0]}: " in done.err:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
         return done
@@ -68,17 +73,9 @@ class RemoteCommands:
         async with self._connection.stream(command) as process:
             yield process
             if process.returncode == ssh_errors.FAILED:
-                self._connection.checked(CommandResult(process.returncode, "", await _complaint(process)))
-
-    async def _called(
-        self, argv: Sequence[str], deadline_s: float, variables: Mapping[str, str] | None
-    ) -> CommandResult:
-        try:
-            return await self._connection.run(argv, deadline_s=deadline_s, variables=variables)
-        except HostError as error:
-            if error.code == ssh_errors.TIMEOUT:
-                raise TimeoutError from None
-            raise
+                assert process.stderr is not None  # noqa: S101 - a stream has pipes
+                said = (await process.stderr.read()).decode("utf-8", "replace")
+                self._connection.checked(CommandResult(process.returncode, "", said))
 
     async def _followed(self, argv: Sequence[str]) -> CommandResult:
         """Run a program that may take for ever; both output streams are in `out` and `err` alike."""
@@ -122,8 +119,3 @@ def _unread(words: str) -> HostError:
         code="node_processes_unknown",
         hint="See what `python3 --version` says there.",
     )
-
-
-async def _complaint(process: Process) -> str:
-    assert process.stderr is not None  # noqa: S101 - a stream has pipes
-    return (await process.stderr.read()).decode("utf-8", "replace")

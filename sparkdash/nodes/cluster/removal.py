@@ -138,15 +138,12 @@ class NodeUpkeep:
         self._held: set[PendingRemoval] = set()
         self._returned: set[str] = set()
         self._news = asyncio.Event()
-        runtimes.others.on_return(self._note_return)
-
-    def _note_return(self, node: str) -> None:
-        self._returned.add(node)
-        self._news.set()
+        runtimes.others.on_return(self.look_soon)
 
     def look_soon(self, node: str) -> None:
         """Treat the node like one that just returned, soon: something is left there, or was not seen."""
-        self._note_return(node)
+        self._returned.add(node)
+        self._news.set()
 
     async def run(self) -> None:
         """Clear nodes as they return, and again while something is left."""

@@ -138,7 +138,9 @@ class WeightsCopy:
         Raises HostError: disk_full, copy_failed, copy_refused, node_unreachable.
         """
         self._meter.begin(CopyStep.SEND, missing.total, missing.size)
-        self._check_space(files, missing.size)
+        free = self._free(files.root)
+        if free is not None and missing.size > free:
+            raise disk_full(self._node, files.root, missing.size, free)
         refs = [name for name in missing.names if name.startswith("refs/")]
         with self._pages_dropped(files) as drop:
             for names in ([name for name in missing.names if name not in refs], refs):
@@ -201,11 +203,6 @@ class WeightsCopy:
         if shutil.which(RSYNC[0]) is None:
             raise _no_rsync("this box")
         return run_watched([*RSYNC, *how, *chosen, "-e", shlex.join(shell), *ends], self._meter, look, stdin=stdin)
-
-    def _check_space(self, files: ModelFiles, needs: int) -> None:
-        free = self._free(files.root)
-        if free is not None and needs > free:
-            raise disk_full(self._node, files.root, needs, free)
 
     def _free(self, root: str) -> int | None:
         """Free bytes of the disk on which the folder is or will be."""

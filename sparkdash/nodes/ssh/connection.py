@@ -53,7 +53,7 @@ def socket_path(folder: Path, node: str, number: int) -> Path:
 
 def write_known_hosts(folder: Path, node: Node) -> Path:
     """Write the file that pins the node's key, unless it is there; return its path."""
-    line = ssh_command.known_hosts_line(node).encode()
+    line = f"{node.name} {node.host_key}\n".encode()
     path = folder / f"{hashlib.sha256(line).hexdigest()[:16]}.known_hosts"
     if not path.exists():
         descriptor, made = tempfile.mkstemp(dir=folder, prefix=".known_hosts.")
@@ -301,7 +301,7 @@ class NodeConnection:
         async with self._opening:
             master = self._calls
             if master is None or not master.alive:
-                master = self._new_master(self._lost)
+                master = self._new_master(self._on_lost)
                 await master.open()
                 self._calls = master
                 self._set_up.clear()
@@ -336,9 +336,6 @@ class NodeConnection:
     def _new_master(self, on_end: Callable[[HostError], None]) -> Master:
         socket = socket_path(self._dir(), self.node.name, next(self._numbers))
         return Master(self.node, socket, self._known_hosts(), on_end)
-
-    def _lost(self, reason: HostError) -> None:
-        self._on_lost(reason)
 
     def _dir(self) -> Path:
         if self._folder is None:

@@ -28,14 +28,12 @@ FACTS_EVERY_S = 300.0
 REFUSALS = ssh_errors.REFUSALS | {"node_python_missing"}
 """Codes of errors of a node that answers and cannot be used."""
 
-ReadFacts = Callable[[NodeConnection], Awaitable[NodeFacts]]
-
 
 @dataclass(frozen=True)
 class MonitorInputs:
     """Dependencies of a NodeMonitor."""
 
-    read_facts: ReadFacts
+    read_facts: Callable[[NodeConnection], Awaitable[NodeFacts]]
     changed: Callable[[], None]
     returned: Callable[[str], None]
     """Called with the node's name each time it can be reached again, the first time included."""
@@ -60,7 +58,7 @@ class NodeMonitor:
         self.reason: HostError | None = None
         """Why the node cannot be used; None while it can, or is not known yet."""
         self._orders = orders
-        self._state = NodeState(name=node.name, status=NodeStatus.CONNECTING, since=orders.clock())
+        self.state = NodeState(name=node.name, status=NodeStatus.CONNECTING, since=orders.clock())
         self._failures = 0
         self._loss = asyncio.Event()
         self._again = asyncio.Event()
@@ -69,19 +67,15 @@ class NodeMonitor:
         """Set once the first try has ended, well or not, its figures included."""
 
     @property
-    def state(self) -> NodeState:
-        return self._state
-
-    @property
     def reachable(self) -> bool:
-        return self._state.status is NodeStatus.REACHABLE
+        return self.state.status is NodeStatus.REACHABLE
 
     def note(self, *, owed: tuple[str, ...] | None = None, guarded: bool | None = None) -> None:
         """Set what others know of the node; None leaves the value."""
         self._set(
-            self._state.replace(
-                owed=self._state.owed if owed is None else owed,
-                guarded=self._state.guarded if guarded is None else guarded,
+            self.state.replace(
+                owed=self.state.owed if owed is None else owed,
+                guarded=self.state.guarded if guarded is None else guarded,
             )
         )
 
@@ -98,7 +92,7 @@ class NodeMonitor:
         try:
             while True:
                 self._failed(await self._attended())
-                refused = self._state.status is NodeStatus.REFUSED
+                refused = self.state.status is NodeStatus.REFUSED
                 pause = REFUSED_RETRY_S if refused else RETRY_S[max(0, min(self._failures, len(RETRY_S)) - 1)]
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -118,7 +112,7 @@ class NodeMonitor:
             return error
         self._failures = 0
         self.reason = None
-        before = self._state.facts and self._state.facts.boot
+        before = self.state.facts and self.state.facts.boot
         self._enter(NodeStatus.REACHABLE, None, facts)
         if before and facts.boot and facts.boot != before:
             self._orders.restarted(self.node.name)
@@ -147,19 +141,19 @@ class NodeMonitor:
     def _failed(self, error: HostError) -> None:
         refused = error.code in REFUSALS
         status = NodeStatus.REFUSED if refused else NodeStatus.UNREACHABLE
-        if self._state.status is not status:
+        if self.state.status is not status:
             LOG.warning("a node cannot be reached", node=self.node.name, why=error.message)
         self.reason = error
-        self._enter(status, error.text(), self._state.facts)
+        self._enter(status, error.text(), self.state.facts)
         self.settled.set()
 
     def _enter(self, status: NodeStatus, reason: str | None, facts: NodeFacts | None) -> None:
-        since = self._state.since if status is self._state.status else self._orders.clock()
-        self._set(self._state.replace(status=status, since=since, reason=reason, facts=facts))
+        since = self.state.since if status is self.state.status else self._orders.clock()
+        self._set(self.state.replace(status=status, since=since, reason=reason, facts=facts))
 
     def _set(self, state: NodeState) -> None:
-        if state != self._state:
-            self._state = state
+        if state != self.state:
+            self.state = state
             self._orders.changed()
 
     async def _refresh_facts(self) -> None:

@@ -81,10 +81,6 @@ def first_sight(target: str, port: int, name: str, known_hosts: Path) -> list[st
     return [SSH, *_options(options), "-p", str(port), "--", target, "true"]
 
 
-def known_hosts_line(node: Node) -> str:
-    return f"{node.name} {node.host_key}\n"
-
-
 def remote(argv: Sequence[str]) -> str:
     """Write a command for the other box's login shell, whichever shell that is.
 

@@ -33,7 +33,13 @@ NO_ANSWER = "it has stopped answering"
 
 def connection_error(node: Node, stderr: str) -> HostError:
     if _CHANGED[0] in stderr:
-        return key_changed(node, offered_fingerprint(stderr))
+        offered = _OFFERED.search(stderr)
+        found = f"it offers {offered[1] or offered[2]}" if offered else "it offers another one"
+        return HostError(
+            f"The host key of {node.name} ({node.ssh}) has changed: pinned is {fingerprint(node.host_key)}, {found}.",
+            code=KEY_CHANGED,
+            hint="Another machine may answer in its place. " + _accept_hint(node),
+        )
     if any(words in stderr for words in _UNKNOWN):
         return HostError(
             f"{node.name} ({node.ssh}) offers no host key of the pinned kind, {node.host_key.split()[0]}.",
@@ -41,26 +47,13 @@ def connection_error(node: Node, stderr: str) -> HostError:
             hint=_accept_hint(node),
         )
     if any(words in stderr for words in _REFUSED):
-        return login_refused(node, last_words(stderr))
+        port = "" if node.port == 22 else f"-p {node.port} "
+        return HostError(
+            f"{node.name} ({node.ssh}) refuses the login: {last_words(stderr).removeprefix(f'{node.ssh}: ')}.",
+            code=LOGIN_REFUSED,
+            hint=f"Let it know your key once: `ssh-copy-id {port}{node.ssh}`. A key with a passphrase needs ssh-agent.",
+        )
     return unreachable(node, last_words(stderr))
-
-
-def key_changed(node: Node, offered: str | None) -> HostError:
-    found = f"it offers {offered}" if offered else "it offers another one"
-    return HostError(
-        f"The host key of {node.name} ({node.ssh}) has changed: pinned is {fingerprint(node.host_key)}, {found}.",
-        code=KEY_CHANGED,
-        hint="Another machine may answer in its place. " + _accept_hint(node),
-    )
-
-
-def login_refused(node: Node, words: str) -> HostError:
-    port = "" if node.port == 22 else f"-p {node.port} "
-    return HostError(
-        f"{node.name} ({node.ssh}) refuses the login: {words.removeprefix(f'{node.ssh}: ')}.",
-        code=LOGIN_REFUSED,
-        hint=f"Let it know your key once: `ssh-copy-id {port}{node.ssh}`. A key with a passphrase needs ssh-agent.",
-    )
 
 
 def unreachable(node: Node, words: str, *, registered: bool = True) -> HostError:
@@ -91,12 +84,6 @@ def ssh_missing(words: str) -> HostError:
         code="ssh_missing",
         hint="Install it: `sudo apt-get install openssh-client`.",
     )
-
-
-def offered_fingerprint(stderr: str) -> str | None:
-    """Find the fingerprint of the offered key in ssh's complaint about a changed one."""
-    found = _OFFERED.search(stderr)
-    return (found[1] or found[2]) if found else None
 
 
 def _accept_hint(node: Node) -> str:
