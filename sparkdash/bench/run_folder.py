@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -36,10 +36,8 @@ class Journal:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        try:
+        with _refuse_unwritable(self._path.parent):
             file = self._path.open("a+b")
-        except OSError as error:
-            raise run_unwritable(self._path.parent, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -62,22 +60,18 @@ class Journal:
     def append(self, record: LaunchRecord | RequestSample | CellRecord) -> None:
         """Write one record; it outlives the process. Raises HostError: `run_unwritable`: the disk is full."""
         file = self._opened()
-        try:
+        with _refuse_unwritable(self._path.parent):
             file.write(record.model_dump_json().encode() + b"\n")
             file.flush()
-        except OSError as error:
-            raise run_unwritable(self._path.parent, error) from error
 
     def sync(self) -> None:
         """Wait until all records are on the disk: after each launch and each cell.
         Raises HostError: `run_unwritable`.
         """
         file = self._opened()
-        try:
+        with _refuse_unwritable(self._path.parent):
             file.flush()
             os.fsync(file.fileno())
-        except OSError as error:
-            raise run_unwritable(self._path.parent, error) from error
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -97,12 +91,20 @@ def _whole(file: IO[bytes]) -> int:
     return 0
 
 
-def run_unwritable(place: Path, error: OSError) -> HostError:
+def _unwritable(place: Path, error: OSError) -> HostError:
     return HostError(
         f"{place} cannot be written: {error.strerror}.",
         code="run_unwritable",
         hint="Free disk space, or fix the folder's permissions.",
     )
+
+
+@contextlib.contextmanager
+def _refuse_unwritable(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(place, error) from error
 
 
 RUN = "run.json"
@@ -118,7 +120,7 @@ def create_run_folder(run: Run, root: Path | None = None) -> Path:
     except FileExistsError:
         raise AdmissionError(f"There is already a run {run.id}.", code="run_exists", status=409) from None
     except OSError as error:
-        raise run_unwritable(place, error) from error
+        raise _unwritable(place, error) from error
     save_run(place, run)
     return place
 
@@ -146,11 +148,9 @@ def save_run(place: Path, run: Run) -> None:
     """Replace run.json; a reader sees the old one or the new one, also after a power cut.
     Raises HostError: `run_unwritable`.
     """
-    try:
+    with _refuse_unwritable(place):
         _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
         _sync_folder(place.parent)
-    except OSError as error:
-        raise run_unwritable(place, error) from error
 
 
 def read_results(place: Path) -> Results:
@@ -208,7 +208,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     known = list_runs(root)
     if name == "last" and known:
         return known[0]
-    found = _runs_called(name, known)
+    found = [one for one in known if one.name == name] or [one for one in known if name and one.name.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -218,12 +218,6 @@ def find_run(name: str, root: Path | None = None) -> Path:
         )
     held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
     raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
-
-
-def _runs_called(name: str, runs: Sequence[Path]) -> list[Path]:
-    """Return the run with this id, or all whose ids begin so; none for an empty name."""
-    exact = [one for one in runs if one.name == name]
-    return exact or [one for one in runs if name and one.name.startswith(name)]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -406,15 +406,12 @@ def _outlook_text(found: Watch, change: BuildChange) -> str:
         return "Not known whether it got slower: both builds have no cell in common (suite, seed, way)."
     before, now = change.evenings
     many = "1 cell" if len(change.cells) == 1 else f"{len(change.cells)} cells"
-    told = f"The newest build {_verb(change.outlook)}: {_change_text(change)} {found.metric.value} over {many}"
+    verb = "is not shown to differ" if change.outlook is Outlook.STEADY else change.outlook
+    told = f"The newest build {verb}: {_change_text(change)} {found.metric.value} over {many}"
     evenings = f"{now} evening{'s' * (now != 1)} against {before}"
     if change.low is None:
         return f"{told}; {evenings}. Too few evenings for an interval: only changes beyond {LARGE:.0%} are mentioned."
     return f"{told}; {evenings}, by the spread between evenings of equal builds."
-
-
-def _verb(outlook: Outlook) -> str:
-    return "is not shown to differ" if outlook is Outlook.STEADY else str(outlook)
 
 
 def _way_back(found: Watch) -> Iterator[Block]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import chain
 
 from sparkdash.bench.judge.stats import Paired, mcnemar, paired_difference, wilson
 from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, number_of, question
-from sparkdash.bench.results import RequestSample, Results
+from sparkdash.bench.results import Results
 from sparkdash.bench.run import Kind
 from sparkdash.domain.base import Frozen
 
@@ -194,15 +195,9 @@ def _tally_strata(outcomes: Mapping[int, Outcome], seed: int) -> dict[Stratum, S
 
 def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
     judged: dict[int, Outcome] = {}
-    for one in _answered(results, arm, Kind.MATH):
+    keys = [cell.key for cell in results.run.cells if cell.key.kind is Kind.MATH]
+    for one in chain.from_iterable(results.good(arm, key) for key in keys):
         number = number_of(one.prompt_id)
-        if number is not None and number not in judged:
-            answer = question(results.run.seed, number).answer
-            judged[number] = score(answer, one.text or "", one.finish_reason)
+        if one.text is not None and number is not None and number not in judged:
+            judged[number] = score(question(results.run.seed, number).answer, one.text, one.finish_reason)
     return judged
-
-
-def _answered(results: Results, arm: str, kind: Kind) -> Iterator[RequestSample]:
-    for planned in results.run.cells:
-        if planned.key.kind is kind:
-            yield from (one for one in results.good(arm, planned.key) if one.text is not None)

@@ -73,12 +73,6 @@ def few_prompts(metric: BenchMetric) -> FewPrompts:
     return told
 
 
-def few_launches(fit: Fit, arm: str, base: str) -> str:
-    """Return in words how many launches two arms have each, where they are too few for a claim."""
-    launches = fit.fewest_launches(arm, base)
-    return "1 launch" if launches == 1 else f"{launches} launches"
-
-
 def hinted_arms(shared: Mapping[str, Mapping[CellKey, Fit]], base: str, few: FewPrompts) -> dict[str, str]:
     """Return the arms of which every cell has too few prompts, with their number in words."""
     told = {arm: [few(one, arm, base) for one in cells.values()] for arm, cells in shared.items() if cells}
@@ -176,7 +170,7 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
     verdicts = _judged(results.run.mode, enough, base, metric, levels=levels)
     verdicts |= {arm: screen_verdict(fits[arm].log_ratio(arm, base), why) for arm, why in few.items()}
     return tuple(
-        _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(cells, arm, base), metric)
+        _overall(arm, base, verdicts.get(arm) or _blank(results, arm, None), cells, metric)
         for arm, cells in shared.items()
     )
 
@@ -194,11 +188,8 @@ def _values_by_arm(results: Results, key: CellKey, metric: BenchMetric) -> dict[
     return {arm.name: figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms}
 
 
-def _deltas(cells: Mapping[CellKey, Fit], arm: str, base: str) -> dict[CellKey, float]:
-    return {key: math.expm1(one.log_ratio(arm, base)) for key, one in cells.items()}
-
-
-def _overall(arm: str, verdict: Verdict, deltas: Mapping[CellKey, float], metric: BenchMetric) -> Overall:
+def _overall(arm: str, base: str, verdict: Verdict, cells: Mapping[CellKey, Fit], metric: BenchMetric) -> Overall:
+    deltas = {key: math.expm1(one.log_ratio(arm, base)) for key, one in cells.items()}
     if not deltas:
         return Overall(arm=arm, verdict=verdict, cells=0)
     ranked = sorted(deltas, key=deltas.__getitem__, reverse=metric.less_is_better)
@@ -287,8 +278,11 @@ def _judged(
     own = [levels[arm] for arm in known] if levels else None
     judged = judge_contrasts(list(known.values()), levels=own, less_is_better=less_is_better)
     missing = {arm: one for arm, one in fits.items() if arm not in known}
-    few = {arm: None if mode is Mode.SCREEN else few_launches(one, arm, base) for arm, one in missing.items()}
-    hints = {arm: screen_verdict(one.log_ratio(arm, base), few[arm]) for arm, one in missing.items()}
+    hints = {}
+    for arm, one in missing.items():
+        launches = one.fewest_launches(arm, base)
+        few = "1 launch" if launches == 1 else f"{launches} launches"
+        hints[arm] = screen_verdict(one.log_ratio(arm, base), None if mode is Mode.SCREEN else few)
     return {**dict(zip(known, judged, strict=True)), **hints}
 
 

@@ -173,12 +173,9 @@ def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, fl
         if mine and cell.drafts and cell.accepted_tokens is not None:
             counted[cell.launch].append((cell.drafts, cell.accepted_tokens))
     lengths = {launch: 1 + sum(a for _, a in ones) / sum(d for d, _ in ones) for launch, ones in counted.items()}
-    return dict.fromkeys(_plain_launches(results, arm), 1.0) | lengths
-
-
-def _plain_launches(results: Results, arm: str) -> list[int]:
-    mine = ((one.index, one.provenance) for one in results.launches if one.arm == arm)
-    return [index for index, what in mine if what.fingerprint is not None and what.speculation is None]
+    ran = ((one.index, one.provenance) for one in results.launches if one.arm == arm)
+    plain = (index for index, what in ran if what.fingerprint is not None and what.speculation is None)
+    return dict.fromkeys(plain, 1.0) | lengths
 
 
 def _uncached(sample: RequestSample) -> int | None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from sparkdash import __version__, paths
 from sparkdash.bench.measure import measured_engine
 from sparkdash.bench.measure.http_client import BenchClient
-from sparkdash.bench.measure.measured_engine import MeasuredEngine, UrlServer
+from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import Arm
@@ -74,21 +74,6 @@ def is_thinking(profile: Profile) -> bool | None:
     words = template if isinstance(template, dict) else {}
     told = (words.get(word) for word in ("enable_thinking", "thinking"))  # the second: DeepSeek's templates
     return next((switch for switch in told if isinstance(switch, bool)), None)
-
-
-async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServer) -> Provenance:
-    return Provenance(
-        profile=url,
-        temperature=0.0,
-        engine=None if measured.kind.is_external else measured.kind.value,
-        engine_version=await measured.version(),
-        request_keys=server.keys.value if server.keys else None,
-        model=measured.model,
-        tokenizer_sha256=await measured.tokenizer(),
-        kv_dtype=await measured.kv_dtype(),
-        kv_tokens=await measured.kv_tokens(),
-        context_limit=await measured.context_limit(),
-    )
 
 
 async def _digest(runtime: str, image: str | None) -> str | None:
@@ -205,7 +190,18 @@ class UrlLauncher:
             engine_url=self._bench_client.url,
             keys=server.keys,
         )
-        found = await server_provenance(arm.profile, measured, server)
+        found = Provenance(
+            profile=arm.profile,
+            temperature=0.0,
+            engine=None if measured.kind.is_external else measured.kind.value,
+            engine_version=await measured.version(),
+            request_keys=server.keys.value if server.keys else None,
+            model=measured.model,
+            tokenizer_sha256=await measured.tokenizer(),
+            kv_dtype=await measured.kv_dtype(),
+            kv_tokens=await measured.kv_tokens(),
+            context_limit=await measured.context_limit(),
+        )
         return LaunchedArm(measured, found, _blind, anew=False, simulated=server.simulated)
 
 
@@ -228,6 +224,7 @@ class _BoxObserver:
         sample, engine = world.sample, world.engines.get(self._profile)
         gpu = (sample.gpu if sample else None) or Gpu()
         memory, power = sample.memory if sample else None, total_power(gpu)
+        requests = (*world.requests.values(), *(one for one in world.recent if (one.finished_at or 0.0) > since))
         return BoxReading(
             at=sample.at if sample else None,
             clock_mhz=gpu.sm_clock_mhz,
@@ -238,14 +235,8 @@ class _BoxObserver:
             available_bytes=memory.available if memory else None,
             low_power=bool(sample and sample.low_power),
             engine=(engine.container, engine.port, engine.ready_at) if engine else None,
-            foreign=count_foreign_requests(world, since),
+            foreign=sum(one.client != AGENT for one in requests),
         )
-
-
-def count_foreign_requests(world: Snapshot, since: float) -> int:
-    """Count requests of other clients that an engine had at some time after `since` (Unix seconds)."""
-    ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
-    return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
 
 
 def bench_headers() -> dict[str, str]:

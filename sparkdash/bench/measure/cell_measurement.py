@@ -102,7 +102,9 @@ async def measure_cell(
     void = closed.void
     if cold and _cold(key, done):
         void = void or f"{WARMING} after {cold + len(done)} repetitions"
-    return closed.replace(late_p99_ms=_p99_ms(tries.late_ns), warming=warming, void=void)
+    late_ns = sorted(tries.late_ns)
+    late_p99_ms = late_ns[int(0.99 * len(late_ns))] / 1e6 if late_ns else None
+    return closed.replace(late_p99_ms=late_p99_ms, warming=warming, void=void)
 
 
 @dataclass(slots=True)
@@ -195,10 +197,6 @@ def _void_reasons(cell_context: CellContext, key: CellKey, answers: Sequence[Str
     return [reason or (first and f"beside another: {first}") for reason in own]
 
 
-def _p99_ms(late_ns: list[int]) -> float | None:
-    return sorted(late_ns)[int(0.99 * len(late_ns))] / 1e6 if late_ns else None
-
-
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     gc.collect(1)  # what is young; the whole heap would take a tenth of a second before each cell
@@ -228,7 +226,8 @@ def _close_cell(
     clocks = _known(look.clock_mhz for look in loaded)
     known = () if cell_context.fastest_mhz is None else (cell_context.fastest_mhz,)
     cell_context.fastest_mhz = max((*clocks, *known), default=None)
-    void = voids.cell_void_reason([_without_clock(looks[0]), *loaded], cell_context.fastest_mhz)
+    idle = _under_load(looks[0], float("inf"))
+    void = voids.cell_void_reason([idle, *loaded], cell_context.fastest_mhz)
     counts = _counted(before, after)
     if counts is None:
         void = void or "the engine was started anew"
@@ -268,10 +267,6 @@ def _counted(before: Reading | None, after: Reading | None) -> dict[str, Any] | 
         "prefix_hits": _whole(grown.hits),
         "prefix_queries": _whole(grown.queries),
     }
-
-
-def _without_clock(look: BoxReading) -> BoxReading:
-    return _under_load(look, float("inf"))
 
 
 def _whole(count: float | None) -> int | None:

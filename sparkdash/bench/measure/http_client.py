@@ -379,10 +379,6 @@ class BenchClient:
             raise UpstreamError(f"{self.url}{path} answered {refusal_text(answer)!r}, which is not JSON.") from None
 
 
-def _refused(url: str, status: int, body: bytes) -> UpstreamError:
-    return UpstreamError(f"{url} answered {status}: {refusal_text(body)}.", status=status)
-
-
 def _read(timed: TimedAnswer | str) -> StreamedAnswer:
     if isinstance(timed, str):
         return StreamedAnswer(0, error=timed)
@@ -426,5 +422,6 @@ async def _asked(
     except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as problem:
         raise UpstreamError(f"{url} does not answer ({str(problem) or type(problem).__name__}).") from None
     if reply.status_code != 200:
-        raise _refused(url, reply.status_code, reply.content)
+        words = refusal_text(reply.content)
+        raise UpstreamError(f"{url} answered {reply.status_code}: {words}.", status=reply.status_code)
     return reply.content

@@ -113,7 +113,9 @@ def cell_order(cells: Sequence[PlannedCell], seed: int, block: int) -> tuple[Pla
     Hot are the cells with the most tokens in flight; between two of them the box may cool down.
     """
     shuffled = sorted(cells, key=lambda cell: _rank(cell, seed, block))
-    hottest = sorted(shuffled, key=_heat, reverse=True)[: len(shuffled) // HOT_SHARE]
+    hottest = sorted(
+        shuffled, key=lambda cell: cell.key.concurrency * (cell.key.context + cell.key.output), reverse=True
+    )[: len(shuffled) // HOT_SHARE]
     hot = [cell for cell in shuffled if cell in hottest]
     cool = [cell for cell in shuffled if cell not in hottest]
     mixed: list[PlannedCell] = []
@@ -121,10 +123,6 @@ def cell_order(cells: Sequence[PlannedCell], seed: int, block: int) -> tuple[Pla
         mixed += cool[len(cool) * number // len(hot) : len(cool) * (number + 1) // len(hot)]
         mixed.append(cell)
     return tuple(mixed) if hot else tuple(cool)
-
-
-def _heat(cell: PlannedCell) -> int:
-    return cell.key.concurrency * (cell.key.context + cell.key.output)
 
 
 def _rank(cell: PlannedCell, seed: int, block: int) -> bytes:

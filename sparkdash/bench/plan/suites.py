@@ -16,7 +16,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sparkdash import paths
-from sparkdash.bench.plan import suites, texts
+from sparkdash.bench.plan import texts
 from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell, Run
 from sparkdash.catalog.catalog import ProfileProblem, nearest
@@ -125,14 +125,6 @@ class CellGroup(_Given):
     reps: int | None = Field(default=None, gt=0)
     """Repetitions per launch in every mode; for math the number of questions."""
 
-    @property
-    def has_own_text(self) -> bool:
-        return all(self.text) or self.kind is Kind.MATH
-
-    @property
-    def wants_chats(self) -> bool:
-        return TEXT in self.text
-
     @field_validator("context", "output", "concurrency", "warm", "text", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
@@ -200,7 +192,7 @@ class Suite(_Given):
         """Return the suite with prompts cut from that text.
         Raises AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
         """
-        if all(group.has_own_text for group in self.cells):
+        if all(all(group.text) or group.kind is Kind.MATH for group in self.cells):
             raise AdmissionError(
                 f"The suite {self.suite} has texts of its own, so no prompt can come from a corpus.",
                 code="corpus_unfit",
@@ -214,7 +206,7 @@ class Suite(_Given):
     def _has_prompts(self) -> Self:
         if (self.prompts is None) != (self.prompts_sha256 is None):
             raise ValueError("prompts and prompts_sha256 come together")
-        if self.prompts is None and any(group.wants_chats for group in self.cells):
+        if self.prompts is None and any(TEXT in group.text for group in self.cells):
             raise ValueError(
                 "cells of captured requests want `prompts`; "
                 "`sparkdash bench suites --captured NAME` writes such a suite"
@@ -250,14 +242,11 @@ class Suite(_Given):
         return tuple(cells)
 
 
-def suite_folders() -> tuple[Path, ...]:
-    return SHIPPED, paths.config_dir() / "suites"
-
-
 def suite_files() -> dict[str, Path]:
+    """Return the files of suites by name; the owner's file replaces sparkdash's of the same name."""
     return {
         file.stem: file
-        for folder in suite_folders()
+        for folder in (SHIPPED, paths.config_dir() / "suites")
         if folder.is_dir()
         for file in sorted(folder.iterdir())
         if file.suffix in SUFFIXES and not file.name.startswith(".")
@@ -361,11 +350,11 @@ def _invalid(problems: list[ProfileProblem]) -> ProfileError:
     )
 
 
-def suite_of_run(run: Run) -> suites.Suite:
+def suite_of_run(run: Run) -> Suite:
     """Load the suite and the corpus that the run measures.
-    Raises AdmissionError: `suite_changed`, `corpus_changed`, and as `suites.load_suite` and `load_corpus`.
+    Raises AdmissionError: `suite_changed`, `corpus_changed`, and as `load_suite` and `load_corpus`.
     """
-    suite = suites.load_suite(run.suite_file or run.suite)
+    suite = load_suite(run.suite_file or run.suite)
     if run.corpus is not None:
         suite = suite.with_corpus(run.corpus.name)
     if suite.corpus_text is not None and suite.corpus_text.told != run.corpus:
