@@ -126,15 +126,15 @@ def create_run_folder(run: Run, root: Path | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def keep_if_launched(run: Run, root: Path | None = None) -> Iterator[Path]:
+def keep_if_launched(run: Run) -> Iterator[Path]:
     """Yield the run's folder. A new one is deleted when the block fails before an engine was launched.
     Raises as `create_run_folder`.
     """
-    place = (root or bench_dir()) / run.id
+    place = bench_dir() / run.id
     if place.exists():
         yield place
         return
-    create_run_folder(run, root)
+    create_run_folder(run)
     try:
         yield place
     except BaseException:

@@ -29,7 +29,7 @@ async def test_the_memory_of_a_node_is_known_between_two_figures_of_a_quiet_daem
         NodeInputs(lambda: (NODE,), SimpleNamespace(), "podman", "/hf", "/cache", figures=lambda _: figures)  # type: ignore[arg-type]
     )
     monitor = directory._monitors["spark2"]
-    monitor._state = monitor.state.replace(status=NodeStatus.REACHABLE)
+    monitor.state = monitor.state.replace(status=NodeStatus.REACHABLE)
     assert directory.memory("spark2") == (MEMORY if known else None)
 
 

@@ -56,7 +56,7 @@ def directory(links: dict[str, list[Link]]) -> NodeDirectory:
             made._local = facts
         else:
             monitor = made._monitors[name]
-            monitor._state = monitor.state.replace(status=NodeStatus.REACHABLE, facts=facts)
+            monitor.state = monitor.state.replace(status=NodeStatus.REACHABLE, facts=facts)
     made._changed()
     return made
 

@@ -119,9 +119,9 @@ class Contrast:
         half = t_quantile(1 - level / 2, self.df) * self.se
         return self.log_ratio - half, self.log_ratio + half
 
-    def detectable(self, level: float = ALPHA, power: float = 0.8) -> float:
-        """The smallest true log ratio that would be found with that power, given the spread that was seen."""
-        return (t_quantile(1 - level / 2, self.df) + t_quantile(power, self.df)) * self.se
+    def detectable(self, level: float) -> float:
+        """The smallest true log ratio that would be found 4 times in 5, given the spread that was seen."""
+        return (t_quantile(1 - level / 2, self.df) + t_quantile(0.8, self.df)) * self.se
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def summary(values: Sequence[float]) -> Summary | None:
     return Summary(median(values), len(values), low, high, bootstrap=True)
 
 
-def bootstrap_median(values: Sequence[float], alpha: float = ALPHA) -> Interval:
+def bootstrap_median(values: Sequence[float]) -> Interval:
     """The percentile bootstrap interval of the median, exactly: the limit of ever more resamples, with nothing drawn.
 
     A resample's median is an order statistic whose distribution has a closed form (Efron 1979, section 3).
@@ -80,7 +80,7 @@ def bootstrap_median(values: Sequence[float], alpha: float = ALPHA) -> Interval:
     ordered = sorted(values)
     weights = _median_weights(len(ordered))
     found = sorted(((ordered[i] + ordered[j]) / 2, weight) for (i, j), weight in weights.items())
-    return _first_beyond(found, alpha / 2), _first_beyond(found[::-1], alpha / 2)
+    return _first_beyond(found, ALPHA / 2), _first_beyond(found[::-1], ALPHA / 2)
 
 
 def geomean(ratios: Sequence[float]) -> float:
@@ -166,7 +166,7 @@ def mcnemar(pairs: Paired) -> float:
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(least + 1)) / (1 << n))
 
 
-def paired_difference(pairs: Paired, alpha: float = ALPHA) -> Interval:
+def paired_difference(pairs: Paired) -> Interval:
     """The interval of `difference` (B - A) that squares and adds two Wilson intervals, correlation taken into account.
 
     Method 10 of Newcombe, Statistics in Medicine 17 (1998) 2635: sound for few items and for shares near 1.
@@ -174,7 +174,7 @@ def paired_difference(pairs: Paired, alpha: float = ALPHA) -> Interval:
     """
     n = pairs.n
     in_a, in_b = pairs.both + pairs.only_a, pairs.both + pairs.only_b
-    (low_a, high_a), (low_b, high_b) = wilson(in_a, n, alpha), wilson(in_b, n, alpha)
+    (low_a, high_a), (low_b, high_b) = wilson(in_a, n), wilson(in_b, n)
     share_a, share_b, phi = in_a / n, in_b / n, _phi(pairs)
     below = _joined(share_b - low_b, high_a - share_a, phi)
     above = _joined(high_b - share_b, share_a - low_a, phi)

@@ -105,7 +105,6 @@ class Runner:
         lag_limit_ms: float = 5.0,
         chats: Sequence[Chat] = (),
         corpus: CorpusText | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
         self._launcher = launcher
@@ -113,11 +112,10 @@ class Runner:
         self._lag_limit_ms = lag_limit_ms
         self._chats = chats
         self._corpus = corpus
-        self._clock = clock
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
         self._step = RunStep("launching", 0, 0, "")
-        self._pace = RunTimeLeft(clock)
+        self._pace = RunTimeLeft(time.monotonic)
 
     @property
     def left_s(self) -> float | None:
@@ -154,9 +152,9 @@ class Runner:
         self, journal: Journal, run: Run, arm: Arm, index: int, known: dict[str, str | None]
     ) -> LaunchedArm:
         self._tell("launching", launch=index, launches=len(run.order), arm=arm.name, cell=None, sample=None)
-        began = self._clock()
+        began = time.monotonic()
         launched = await self._launcher.launch(arm, lambda world: self._tell(world=world))
-        self._pace.launched(self._clock() - began)
+        self._pace.launched(time.monotonic() - began)
         refuse_edited(arm, known, launched.provenance.fingerprint)
         journal.append(
             LaunchRecord(
@@ -203,8 +201,8 @@ class Runner:
         Returns at once without a sensor.
         """
         seen: list[BoxReading] = []
-        until = self._clock() + SETTLE_S
-        while self._clock() < until:
+        until = time.monotonic() + SETTLE_S
+        while time.monotonic() < until:
             seen.append(await launched.look())
             if settled([look.temperature_c for look in seen], self._cool_c):
                 break

@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts, read_memory
@@ -128,19 +127,11 @@ class Probes:
 
 
 class Ticker:
-    """Figures of this node. Only tests give `proc`, `sys_class`, `gpu` and `base`."""
+    """Figures of this node."""
 
-    def __init__(
-        self,
-        owner: str,
-        proc: str = "/proc",
-        sys_class: str = "/sys/class",
-        gpu: GpuReader | None = None,
-        base: str | None = None,
-    ) -> None:
-        self._proc = proc
-        self._interfaces, self._rdma = Interfaces(proc, sys_class), RdmaPorts(sys_class)
-        self._processes, self._gpu = EngineProcesses(owner, proc), gpu or GpuReader()
+    def __init__(self, owner: str) -> None:
+        self._interfaces, self._rdma = Interfaces(), RdmaPorts()
+        self._processes, self._gpu = EngineProcesses(owner), GpuReader()
         self._probes = Probes()
         self._engines: dict[str, dict[int, int]] = {}
         self._scanned_at = float("-inf")
@@ -149,21 +140,21 @@ class Ticker:
         """Containers of which a process is held, so that the other ranks wait for it."""
         self._guarded = False
         with suppress(OSError):
-            self._folder = GuardFolder(owner, base)
+            self._folder = GuardFolder(owner)
 
     def tick(self) -> Figures:
         now = seconds_since_boot()
         if now - self._scanned_at >= SCAN_S:
             self._scanned_at = now
             self._engines = self._processes.scan(now)
-            self._held = [name for name, pids in self._engines.items() if any(is_held(pid, self._proc) for pid in pids)]
+            self._held = [name for name, pids in self._engines.items() if any(is_held(pid) for pid in pids)]
             self._guarded = self._folder is not None and self._folder.is_locked()
         gpu = self._gpu.read(now)
         on_gpu = gpu.pop("processes") if gpu else {}
         return {
             "clock": time.time(),
             "at": now,
-            "memory": read_memory(self._proc),
+            "memory": read_memory(),
             "gpu": gpu,
             "interfaces": self._interfaces.read(now),
             "rdma": self._rdma.read(now),
@@ -189,7 +180,7 @@ class Ticker:
 
     def _bytes(self, pids: dict[int, int], on_gpu: dict[int, int | None]) -> int:
         """Memory of a container: the processes' own host memory, and GPU memory by the driver."""
-        return sum((host_bytes(pid, Path(self._proc)) or 0) + (on_gpu.get(pid) or 0) for pid in pids)
+        return sum((host_bytes(pid) or 0) + (on_gpu.get(pid) or 0) for pid in pids)
 
 
 class _DaemonInput:

@@ -17,7 +17,7 @@ from sparkdash.domain.event import Fact
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.errors import EngineError, HostError
-from sparkdash.host.kernel_figures import PROC, SYS, Interfaces, RdmaPorts
+from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
 from sparkdash.nodes.agent import node_guard
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.agent.node_guard import GuardedContainer, make_lease
@@ -27,10 +27,10 @@ from sparkdash.settings import Settings
 
 
 class LocalLinks:
-    """Interfaces and RDMA ports of this box. Only tests give `proc` and `sys_class`."""
+    """Interfaces and RDMA ports of this box."""
 
-    def __init__(self, proc: str = PROC, sys_class: str = SYS) -> None:
-        self._interfaces, self._rdma = Interfaces(proc, sys_class), RdmaPorts(sys_class)
+    def __init__(self) -> None:
+        self._interfaces, self._rdma = Interfaces(), RdmaPorts()
         self._rates = LinkRates()
 
     def read(self) -> NodeSample:
