@@ -36,9 +36,7 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
 
 
 async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
-    """Return the measured speed-up of each profile that has one; nothing without a run.
-    Raises HostError: `report_failed`.
-    """
+    """Return the speed-up of each profile that has one; nothing without a run. Raises HostError: report_failed."""
     if not await asyncio.to_thread(lambda: any(bench_dir().glob("*/run.json"))):
         return ()
     which = ["--simulated"] if simulated else []
@@ -65,10 +63,7 @@ async def plan_run(wish: StartRunBody) -> BenchPlan:
 
 
 async def start_run(wish: StartRunBody) -> str | None:
-    """Measure a run to its end; return None when it is complete or was stopped, else the error text.
-
-    The process is killed when this is cancelled; what is measured is kept.
-    """
+    """Measure a run to its end, or until cancelled; return the error text, None when it is complete or was stopped."""
     return await _measured(_ab_words(wish, "--yes"))
 
 

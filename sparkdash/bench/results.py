@@ -33,9 +33,7 @@ class Provenance(Frozen):
     engine: str | None = None
     engine_version: str | None = None
     request_keys: str | None = None
-    """Kind of engine whose request keys (forced length, cache salt, counts) an unmanaged server took; None: the keys
-    of its own kind.
-    """
+    """Kind whose request keys (forced length, cache salt, counts) an unmanaged server took; None: its own kind's."""
     model: str | None = None
     model_revision: str | None = None
     tokenizer_sha256: str | None = None

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -65,9 +65,7 @@ class Journal:
             file.flush()
 
     def sync(self) -> None:
-        """Wait until all records are on the disk: after each launch and each cell.
-        Raises HostError: `run_unwritable`.
-        """
+        """Wait until all records are on the disk, after each launch and cell. Raises HostError: `run_unwritable`."""
         file = self._opened()
         with _refuse_unwritable(self._path.parent):
             file.flush()
@@ -145,9 +143,7 @@ def keep_if_launched(run: Run) -> Iterator[Path]:
 
 
 def save_run(place: Path, run: Run) -> None:
-    """Replace run.json; a reader sees the old one or the new one, also after a power cut.
-    Raises HostError: `run_unwritable`.
-    """
+    """Replace run.json whole, also for a power cut. Raises HostError: `run_unwritable`."""
     with _refuse_unwritable(place):
         _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
         _sync_folder(place.parent)
@@ -208,7 +204,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     known = list_runs(root)
     if name == "last" and known:
         return known[0]
-    found = [one for one in known if one.name == name] or [one for one in known if name and one.name.startswith(name)]
+    found = _runs_called(name, known)
     if len(found) == 1:
         return found[0]
     if found:
@@ -218,6 +214,12 @@ def find_run(name: str, root: Path | None = None) -> Path:
         )
     held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
     raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
+
+
+def _runs_called(name: str, runs: Sequence[Path]) -> list[Path]:
+    """Return the run with this id, or all whose ids begin so; none for an empty name."""
+    exact = [one for one in runs if one.name == name]
+    return exact or [one for one in runs if name and one.name.startswith(name)]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -278,9 +278,7 @@ def _count(evenings: Sequence[Evening], cells: Sequence[WatchedCell]) -> int:
 
 
 def _evening_spread(periods: Sequence[Period]) -> tuple[float, int]:
-    """Return the variance between evenings of one build, over all builds, and its degrees of freedom; (0, 0) without
-    a build of two evenings.
-    """
+    """Return the variance between evenings of one build, over all builds, and its df; (0, 0) without two of one."""
     squares, df = 0.0, 0
     for period in periods:
         known = {cell: fmean(logs) for cell, logs in _by_cell(period.evenings).items() if len(logs) > 1}

@@ -288,7 +288,7 @@ C = TypeVar("C")
 
 
 def choose_checks(register: Mapping[str, C], names: Iterable[str]) -> tuple[C, ...]:
-    """Checks of these names, in the order of the register; all without names. Raises AdmissionError: check_not_found."""
+    """Checks of these names, in the register's order; all without names. Raises AdmissionError: check_not_found."""
     wanted = list(names)
     refuse_unknown(wanted, register)
     return tuple(check for name, check in register.items() if not wanted or name in wanted)

@@ -73,9 +73,7 @@ def swap(readings: Readings) -> Iterator[CheckResult]:
     if text is None:
         yield unknown(f"{SWAPS} is not there.")
         return
-    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
-    # columns by proc(5): name, type, KiB, used KiB, priority
-    areas = [(row[0], int(row[2]) * KIB, int(row[3]) * KIB) for row in rows]
+    areas = _swap_areas(text)
     disks = [used for name, _, used in areas if "/zram" not in name]
     about = ", ".join(f"{name} {gib(total)}, {gib(used)} used" for name, total, used in areas)
     lean = f"swappiness {(readings.file(SWAPPINESS) or '-').strip()}"
@@ -90,6 +88,12 @@ def swap(readings: Readings) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"{about or 'None'} ({SWAPS}).")
+
+
+def _swap_areas(text: str) -> list[tuple[str, int, int]]:
+    """Name, bytes and used bytes by /proc/swaps. Columns by proc(5): name, type, KiB, used KiB, priority."""
+    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
+    return [(row[0], int(row[2]) * KIB, int(row[3]) * KIB) for row in rows]
 
 
 @check(

@@ -66,9 +66,7 @@ def _topology(found: Mapping[str, object]) -> Topology | None:
 
 
 def add_node(path: Path, node: Node) -> None:
-    """Add a node to the file.
-    Raises AdmissionError: node_name_taken; ProfileError, HostError: the file cannot be read or written.
-    """
+    """Add a node to the file. Raises AdmissionError: node_name_taken; ProfileError or HostError of the file."""
 
     def with_it(nodes: NodeTable) -> NodeTable:
         refuse_taken_name(node.name, nodes)

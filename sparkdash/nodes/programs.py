@@ -99,9 +99,7 @@ async def ask(
 
 
 async def run_here(argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
-    """Run a program of this box. Exit code 127, as a shell's, stands for a program that does not exist.
-    Raises HostError: it did not end within `deadline_s`, and was killed.
-    """
+    """Run a program of this box; code 127: there is none. Raises HostError: it did not end within `deadline_s`."""
     try:
         return await run_command(argv, deadline_s=deadline_s, stdin=stdin)
     except TimeoutError:

@@ -37,9 +37,7 @@ _POLISHES = 3
 
 
 def logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
-    """Return ln y by arm, launch and prompt, without empty launches and arms.
-    Raises ValueError: a figure is not positive.
-    """
+    """Return ln y by arm, launch and prompt, without empty ones. Raises ValueError: a figure is not positive."""
     logs = {
         arm: {
             place: {prompt: math.log(value) for prompt, value in ones.items()} for place, ones in values.items() if ones
@@ -168,10 +166,7 @@ class Fit:
         return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
 
     def _launch_variance(self, arm: str, over: str) -> tuple[float, float]:
-        """Return the variance that launches add to the contrast, with its degrees of freedom (Welch, Satterthwaite).
-
-        Each arm counts with its own spread. The trend takes its share of the degrees of freedom.
-        """
+        """Variance that launches add to the contrast, each arm by its own spread, and its df (Welch, Satterthwaite)."""
         apart = fmean(self.launches[arm]) - fmean(self.launches[over])
         by_trend = 0.0 if self.slope is None else apart**2 / _spread_of_places(self.launches) / 2
         parts = {one: self.spreads[one] * (1 / len(self.launches[one]) + by_trend) for one in (arm, over)}
@@ -207,9 +202,7 @@ class Fit:
 
 
 def fit_cell(arms: Mapping[str, Values]) -> Fit:
-    """Fit the model to a cell. Launches without a value are left out, and arms without a launch.
-    Raises ValueError: a figure is not positive.
-    """
+    """Fit the model to a cell, without launches that have no value. Raises ValueError: a figure is not positive."""
     return _fit(limited(logarithms(arms)))
 
 

@@ -78,10 +78,7 @@ def speed_keys(results: Results) -> list[CellKey]:
 
 
 def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMetric) -> dict[int, dict[str, float]]:
-    """Return an arm's valid values in a cell by launch and prompt.
-
-    Prompts repeated in a launch have their geometric mean.
-    """
+    """Return an arm's valid values in a cell by launch and prompt; of repeated prompts the geometric mean."""
     if metric is BenchMetric.LOAD:
         starts = ((one.index, one.provenance.startup_s) for one in results.launches if one.arm == arm)
         return {launch: {"start": took} for launch, took in starts if took}
@@ -162,20 +159,19 @@ def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
 
 
 def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, float]:
-    """Return mean tokens per verify step by launch, from the engine's counters; 1 for a managed engine without
-    speculation.
-
-    Of a server that is not ours nothing is known without counters.
-    """
+    """Mean tokens per verify step by launch, by the engine's counters; 1 for a managed engine without speculation."""
     counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for cell in results.cells:
         mine = cell.arm == arm and cell.key == key and cell.void is None
         if mine and cell.drafts and cell.accepted_tokens is not None:
             counted[cell.launch].append((cell.drafts, cell.accepted_tokens))
     lengths = {launch: 1 + sum(a for _, a in ones) / sum(d for d, _ in ones) for launch, ones in counted.items()}
-    ran = ((one.index, one.provenance) for one in results.launches if one.arm == arm)
-    plain = (index for index, what in ran if what.fingerprint is not None and what.speculation is None)
-    return dict.fromkeys(plain, 1.0) | lengths
+    return dict.fromkeys(_plain_launches(results, arm), 1.0) | lengths
+
+
+def _plain_launches(results: Results, arm: str) -> list[int]:
+    mine = ((one.index, one.provenance) for one in results.launches if one.arm == arm)
+    return [index for index, what in mine if what.fingerprint is not None and what.speculation is None]
 
 
 def _uncached(sample: RequestSample) -> int | None:

@@ -50,10 +50,7 @@ def p_two_sided(value: float, df: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Values of one cell and arm.
-
-    `bootstrap` tells what the bounds are: a 95 % interval of the median, or min and max.
-    """
+    """Values of one cell and arm; bounds are a 95 % interval of the median (`bootstrap`), or min and max."""
 
     median: float
     n: int
@@ -129,9 +126,7 @@ def fdr_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
 
 
 def wilson(right: int, n: int, alpha: float = ALPHA) -> Interval:
-    """The score interval of a share (Wilson 1927; method 3 of Newcombe 1998).
-    Raises ValueError: not 0 <= right <= n with n > 0.
-    """
+    """Score interval of a share (Wilson 1927; method 3 of Newcombe 1998). Raises ValueError: no share."""
     if not 0 <= right <= n or n == 0:
         raise ValueError(f"{right} of {n} is no share")
     z = NormalDist().inv_cdf(1 - alpha / 2)

@@ -129,10 +129,7 @@ class ArmLauncher(Protocol):
 
 
 class DaemonLauncher:
-    """Launches profiles through a daemon.
-
-    `client` goes to the gateway; `direct` sends requests to the engine itself.
-    """
+    """Launches profiles through a daemon; `direct` sends requests to the engine itself, not to the gateway."""
 
     def __init__(self, client: AsyncClient, bench_client: BenchClient, *, direct: bool = False) -> None:
         self._client = client
@@ -224,7 +221,6 @@ class _BoxObserver:
         sample, engine = world.sample, world.engines.get(self._profile)
         gpu = (sample.gpu if sample else None) or Gpu()
         memory, power = sample.memory if sample else None, total_power(gpu)
-        requests = (*world.requests.values(), *(one for one in world.recent if (one.finished_at or 0.0) > since))
         return BoxReading(
             at=sample.at if sample else None,
             clock_mhz=gpu.sm_clock_mhz,
@@ -235,8 +231,14 @@ class _BoxObserver:
             available_bytes=memory.available if memory else None,
             low_power=bool(sample and sample.low_power),
             engine=(engine.container, engine.port, engine.ready_at) if engine else None,
-            foreign=sum(one.client != AGENT for one in requests),
+            foreign=count_foreign_requests(world, since),
         )
+
+
+def count_foreign_requests(world: Snapshot, since: float) -> int:
+    """Count requests of other clients that an engine had at some time after `since` (Unix seconds)."""
+    ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
+    return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
 
 
 def bench_headers() -> dict[str, str]:

@@ -78,9 +78,7 @@ async def measure_cell(
     write: Callable[[RequestSample], None],
     told: Callable[[RequestSample], None],
 ) -> CellRecord:
-    """Measure these repetitions and return the record that closes them. `write` keeps each sample; `told` shows it.
-    Raises UpstreamError: the engine does not count prompts any more.
-    """
+    """Measure these repetitions; return the closing record. Raises UpstreamError: the engine counts prompts no more."""
     started_at = datetime.now(UTC)
     sent = {rep: await _built(cell_context, key, rep) for rep in reps}
     if refusal := await _warm_up(cell_context, key):

@@ -342,10 +342,7 @@ class BenchClient:
         return (await self.chats([body]))[0]
 
     async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[StreamedAnswer]:
-        """Send several chats concurrently.
-
-        Answers are parsed after all have ended, as parsing one would delay the others.
-        """
+        """Send several chats concurrently; they are parsed after all have ended, as parsing would delay the others."""
         data = [json.dumps({**body, "stream": True}).encode() for body in bodies]
         mark = self.lag.begin()
         try:
@@ -399,9 +396,7 @@ def _doubted(answer: StreamedAnswer, lag_ms: float) -> StreamedAnswer:
 
 
 def _client(url: str, uds: Path | None = None) -> httpx.AsyncClient:
-    """Return a client with a transport of its own.
-    No proxy of the environment intervenes, and certificates (40 ms to read) are loaded for https only.
-    """
+    """Return a client without the environment's proxy, which reads certificates (40 ms) for https only."""
     transport = httpx.AsyncHTTPTransport(uds=str(uds) if uds else None, verify=url.startswith("https:"))
     return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=True)
 

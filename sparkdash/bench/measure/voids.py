@@ -156,12 +156,22 @@ def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> 
         return "the engine was started anew"
     if any(look.low_power for look in looks):
         return "the GPU was in its low-power state"
-    clocks = [look.clock_mhz for look in looks if look.clock_mhz is not None]
-    if clocks and fastest_mhz is not None and min(clocks) < CLOCK_SHARE * fastest_mhz:
-        return f"clock fell to {min(clocks):.0f} MHz"
-    swap = [look.swap_used for look in looks if look.swap_used is not None]
-    if swap and swap[-1] - swap[0] > SWAP_BYTES:
+    if throttled := _clock_reason(looks, fastest_mhz):
+        return throttled
+    if _has_swapped(looks):
         return "the box swapped"
     if foreign := sum(look.foreign for look in looks[1:]):
         return f"{foreign} request(s) of others were in flight"
+    return None
+
+
+def _has_swapped(looks: Sequence[BoxReading]) -> bool:
+    swap = [look.swap_used for look in looks if look.swap_used is not None]
+    return bool(swap) and swap[-1] - swap[0] > SWAP_BYTES
+
+
+def _clock_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:
+    clocks = [look.clock_mhz for look in looks if look.clock_mhz is not None]
+    if clocks and fastest_mhz is not None and min(clocks) < CLOCK_SHARE * fastest_mhz:
+        return f"clock fell to {min(clocks):.0f} MHz"
     return None

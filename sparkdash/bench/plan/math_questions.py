@@ -25,9 +25,7 @@ class Stratum(StrEnum):
     """Kinds of question, separate in every report: two arms may differ in only one of them."""
 
     SUM = "sum"
-    """A fifth of the questions: three digits plus or minus three digits. Nearly all models can; it shows what is
-    broken.
-    """
+    """A fifth: three digits plus or minus three digits. Nearly all models can; it shows what is broken."""
     PRODUCT = "product"
     """Four fifths: 2 x 2, 3 x 2 or 3 x 3 digits."""
 

@@ -56,9 +56,7 @@ def text_class(key: CellKey, rep: int) -> str:
 
 
 def prompt_id(seed: int, key: CellKey, place: PromptIndex, corpus: str = "") -> str:
-    """Return an id of the text that depends on neither attempt nor tokenizer: nonce and cut are not part of it.
-    `corpus`: the digest of the text that the prompt is cut from.
-    """
+    """Return the text's id, without nonce and cut; `corpus`: the digest of the text that it is cut from."""
     return _hash(f"prompt|{_source(seed, key, place)}{corpus and f'|{corpus}'}")[:12]
 
 

@@ -131,9 +131,7 @@ def _rank(cell: PlannedCell, seed: int, block: int) -> bytes:
 
 SEED = 1
 PREFILL_RATIO = 40.0
-"""Cost of a generated token over that of a prompt token, for the progress bar; published for this box: 30 to
-70. No figure of a report rests on it.
-"""
+"""Cost of a generated token over that of a prompt token, for the progress bar alone; published: 30 to 70."""
 
 
 class KnownSpeeds(Frozen):
@@ -199,10 +197,7 @@ def new_run(
     suite_file: str | None = None,
     **where: Any,
 ) -> Run:
-    """Create a run. Arms that cannot run are part of it and have no launches.
-
-    `where`: fields of Run that tell what is asked on which box: target, model, host, simulated.
-    """
+    """Create a run; arms that cannot run have no launches. `where`: target, model, host and simulated of Run."""
     now = datetime.now(UTC)
     able = [arm.name for arm in arms if arm.impossible is None]
     run_id = f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}"

@@ -41,9 +41,7 @@ CapturedRequest = tuple[str, Mapping[str, Any]]
 
 
 def select_requests(lines: Iterable[str], most: int) -> tuple[tuple[CapturedRequest, ...], int]:
-    """Return the last `most` different requests of a capture file that can become chats, oldest first, and the number
-    of other lines.
-    """
+    """Return the last `most` different requests that can become chats, oldest first, and the number of other lines."""
     found: dict[str, CapturedRequest] = {}
     others = 0
     for line in lines:
@@ -58,9 +56,7 @@ def select_requests(lines: Iterable[str], most: int) -> tuple[tuple[CapturedRequ
 
 
 def different_chats(bodies: Iterable[Mapping[str, Any]]) -> tuple[Chat, ...]:
-    """Return the chats of the bodies of chat requests, each once, at its last place; bodies without messages are left
-    out.
-    """
+    """Return the chats of request bodies with messages, each once, at its last place."""
     found: dict[str, Chat] = {}
     for body in bodies:
         if _has_messages(body):
@@ -261,10 +257,7 @@ def suite_path(name: str) -> str | None:
 
 
 def load_suite(name: str) -> Suite:
-    """Load a suite by its name, or from a file when `name` is a path.
-    Raises AdmissionError: code `suite_not_found`, with the nearest names; ProfileError: code `suite_invalid`, with
-    file:line of each problem.
-    """
+    """Load a suite by name or path. Raises AdmissionError: suite_not_found; ProfileError: suite_invalid."""
     if file := suite_path(name):
         return read_suite(Path(file).expanduser())
     known = suite_files()

@@ -60,9 +60,7 @@ SHIPPED = ("prose", "code")
 
 
 def load_corpus(name: str) -> CorpusText:
-    """Load a shipped corpus by its name, else the UTF-8 text file of that path. `~` means the home.
-    Raises AdmissionError: `corpus_not_found`, `corpus_unusable`.
-    """
+    """Load a shipped corpus by name, else a UTF-8 file. Raises AdmissionError: corpus_not_found, corpus_unusable."""
     if name in SHIPPED:
         packed = (CORPORA / f"{name}.txt.gz").read_bytes()
         text, called = gzip.decompress(packed).decode(), name

@@ -91,11 +91,7 @@ def login(box: BoxReadings) -> Iterator[CheckResult]:
     """Check what StrictModes of sshd_config(5) asks, and that nobody else can read a private key."""
     section = box.section("login")
     home, uid, paths = str(section["home"]), int(section["uid"]), section["paths"]
-    unsafe = {
-        path: seen["mode"]
-        for path, seen in paths.items()
-        if seen["mode"] & (_OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE)
-    }
+    unsafe = {path: seen["mode"] for path, seen in paths.items() if seen["mode"] & _refused_bits(path, home)}
     foreign = [path for path, seen in paths.items() if seen["uid"] not in (uid, 0)]
     for path, mode in unsafe.items():
         wanted, may, effect = "go-w", "write", "sshd refuses keys"
@@ -109,6 +105,11 @@ def login(box: BoxReadings) -> Iterator[CheckResult]:
         yield fail(f"{path} belongs to another user: ssh refuses it.", box.command(f"sudo chown {uid} {path}"))
     if not unsafe and not foreign:
         yield ok(f"{len(paths)} paths in {home} have safe permissions.")
+
+
+def _refused_bits(path: str, home: str) -> int:
+    """Permissions of others with which ssh does not use the path."""
+    return _OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE
 
 
 def _is_key(path: str, home: str) -> bool:
@@ -254,7 +255,8 @@ def link(pair: PairReadings) -> Iterator[CheckResult]:
 
 def _judged(pair: PairReadings, best: SharedLink) -> CheckResult:
     here, there = best.here, best.there
-    ends = f"{pair.here.shown} {here.interface} ({here.address}) and {pair.there.shown} {there.interface} ({there.address})"
+    ends = f"{pair.here.shown} {here.interface} ({here.address})"
+    ends += f" and {pair.there.shown} {there.interface} ({there.address})"
     rate = "" if best.rate_gbit_s is None else f", {best.rate_gbit_s:g} Gb/s"
     about = f"{ends} in {network_of(here)}{rate}"
     if best.fast:
@@ -483,13 +485,13 @@ def _lacking(box: BoxReadings, kind: str, value: str) -> str | None:
         names = [f"index {each}" for each in indices]
         fits = not indices or value in map(str, indices)
     else:
-        names = (
-            [link.interface for link in box.known().links]
-            if kind == "interface"
-            else [port.hca for port in _ports(box)]
-        )
+        names = [link.interface for link in box.known().links] if kind == "interface" else _hcas(box)
         fits = _has_each(names, value)
     return None if fits else (", ".join(names) or "none")
+
+
+def _hcas(box: BoxReadings) -> list[str]:
+    return [port.hca for port in _ports(box)]
 
 
 def _has_each(names: Sequence[str], value: str) -> bool:
@@ -550,10 +552,13 @@ def _reached(pair: PairReadings, trial: ReachTrial) -> CheckResult:
         return unknown(f"{way}: none of the ports was free to listen on.")
     if not closed:
         return ok(f"{way}: TCP {', '.join(map(str, tried))} connected.")
-    shared = pair.link()
-    address = (shared.here if source is pair.here else shared.there).address
     return fail(
         f"{way}: TCP {', '.join(map(str, closed))} {'is' if len(closed) == 1 else 'are'} closed "
         f"({trial.called.get(closed[0], 'no answer')}); {len(tried) - len(closed)} of {len(tried)} connected.",
-        target.command(f"sudo ufw allow from {address}"),
+        target.command(f"sudo ufw allow from {_address(pair, source)}"),
     )
+
+
+def _address(pair: PairReadings, box: BoxReadings) -> str:
+    shared = pair.link()
+    return str((shared.here if box is pair.here else shared.there).address)

@@ -143,10 +143,14 @@ def judge_pairs(
                 if each.pair is not None:
                     yield from _named(each, both, each.pair(pair))
     if len(cluster.boxes) > 2 or cluster.declared:
-        names = tuple(box.name for box in cluster.boxes)
-        for each in chosen:
-            if each.cluster is not None:
-                yield from _named(each, names, each.cluster(cluster))
+        yield from _of_all(cluster, chosen)
+
+
+def _of_all(cluster: ClusterReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
+    names = tuple(box.name for box in cluster.boxes)
+    for each in chosen:
+        if each.cluster is not None:
+            yield from _named(each, names, each.cluster(cluster))
 
 
 def _of_box(box: BoxReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
@@ -191,9 +195,7 @@ async def _examine_nodes(probe: Probe, nodes: Sequence[Node], wanted: Sequence[s
 
 
 def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Name and subject of every check, or of those named; checks of nodes only where there are nodes.
-    Raises AdmissionError: no check has that name.
-    """
+    """Name and subject of every check, or of those named; of nodes only where there are some. Raises AdmissionError."""
     wanted = list(names)
     nodes, _ = registered_nodes()
     told = {each.name: each.about for each in CHECKS.values()}

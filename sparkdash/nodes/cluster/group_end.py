@@ -186,14 +186,18 @@ async def link_loss_of(
         since = began if since is None else since
         limit, down = max(silent_s(), LEAST_S), clock() - since
         if down >= limit:
-            return HostError(
-                f"{link_of(nodes)} has been down for {down:.0f} s: {fault}.",
-                code=LINK_DOWN,
-                hint=f"See whether its cable is in at both ends; `sparkdash doctor --node {nodes[-1]}` examines the link.",
-            )
+            return _link_lost(nodes, fault, down)
         if down >= TOLD_S and not is_told:
             tell(engine.head, fault, limit - down)
             is_told = True
+
+
+def _link_lost(nodes: tuple[str, ...], fault: str, down_s: float) -> HostError:
+    return HostError(
+        f"{link_of(nodes)} has been down for {down_s:.0f} s: {fault}.",
+        code=LINK_DOWN,
+        hint=f"See whether its cable is in at both ends; `sparkdash doctor --node {nodes[-1]}` examines the link.",
+    )
 
 
 def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:

@@ -104,10 +104,13 @@ def group_containers(listing: Listing, running: Mapping[str, EngineMembers]) -> 
     workers = [each for each in containers if is_worker(each)]
     heads, doubles = _heads([each for each in containers if not is_worker(each)], running)
     groups = tuple(_group(head, workers, listing) for head in heads.values())
-    claimed = {(member.node, member.container) for group in groups for member in group.members.members}
-    unclaimed = (each for each in workers if (each.node, each.name) not in claimed)
-    orphans = tuple(each for each in unclaimed if _is_orphan(each, heads, listing, running))
+    orphans = tuple(each for each in _unclaimed(workers, groups) if _is_orphan(each, heads, listing, running))
     return Grouped(groups, orphans, doubles)
+
+
+def _unclaimed(workers: Sequence[ContainerInfo], groups: Sequence[EngineGroup]) -> list[ContainerInfo]:
+    claimed = {(member.node, member.container) for group in groups for member in group.members.members}
+    return [each for each in workers if (each.node, each.name) not in claimed]
 
 
 def _heads(

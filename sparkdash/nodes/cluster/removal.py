@@ -175,9 +175,7 @@ class NodeUpkeep:
             self.on_swept(node)
 
     async def clear(self, node: str) -> None:
-        """End what waits for removal on the node, and what surely belongs to no engine.
-        Raises HostError: the node or its runtime does not answer.
-        """
+        """End what waits for removal on the node, and what surely belongs to no engine. Raises HostError."""
         async with self._locks[node]:
             await self._clear_pending(node)
             await self._runtimes.list_on(node, self._owner)
@@ -232,10 +230,7 @@ class GroupStop:
     async def stop(
         self, engine: EngineMembers, grace_s: float, before_removal: Awaitable[None] | None = None
     ) -> Leftovers:
-        """Stop and remove all members at once.
-        Raises HostError: a container on a node that answers could not be ended. The other members are ended all the
-        same.
-        """
+        """Stop and remove all members at once. Raises HostError for one that could not be ended, after the others."""
         await self._pending.add(*_removals(engine.members))  # before it is tried: a crash in between loses nothing
         before = None if before_removal is None else asyncio.ensure_future(before_removal)
         with self._upkeep.held(_removals(engine.members)):

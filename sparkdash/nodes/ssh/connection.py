@@ -174,10 +174,7 @@ FORWARD_S = 8.0
 
 
 class NodeConnection:
-    """Connection to one node. It is made when first needed, and made again after it was lost.
-
-    `on_lost` is called with the reason each time the connection for calls is lost.
-    """
+    """Connection to one node, made when first needed and again after a loss, of which `on_lost` gets the reason."""
 
     def __init__(
         self, node: Node, *, on_lost: Callable[[HostError], None] = lambda _: None, folder: Path | None = None

@@ -125,6 +125,12 @@ def free_bytes(path: Path) -> int | None:
     return None
 
 
+def all_links() -> list[dict[str, Any]]:
+    """Describe all interfaces with an address: the fastest first, then those with an RDMA device."""
+    links = [link for link in map(link_of, sorted(path.name for path in NET.glob("*"))) if link]
+    return sorted(links, key=lambda link: (-(link["rate_gbit_s"] or 0), link["hca"] is None, link["interface"]))
+
+
 def driver_versions() -> dict[str, str | None]:
     """Return the versions of the GPU's driver and of CUDA, as nvidia-smi names them."""
     text = output_of("nvidia-smi") or ""
@@ -133,13 +139,11 @@ def driver_versions() -> dict[str, str | None]:
 
 
 def read_facts(program: str, hf_home: str) -> dict[str, Any]:
-    """Read all facts; links come the fastest first, then those with an RDMA device."""
     home = Path.home()
     weights = Path(hf_home).expanduser() if hf_home else home / ".cache/huggingface"
     version, layers = _DOCKER_FORMATS if program == "docker" else _PODMAN_FORMATS
     images = output_of(program, "info", "--format", layers)
     free = [free_bytes(path) for path in (weights, *([Path(images)] if images else ()))]
-    links = [link for link in map(link_of, sorted(path.name for path in NET.glob("*"))) if link]
     return {
         "hostname": socket.gethostname(),
         "arch": platform.machine(),
@@ -150,7 +154,7 @@ def read_facts(program: str, hf_home: str) -> dict[str, Any]:
         "kernel": platform.release(),
         "boot": read_text(BOOT),
         "disk_free": min((one for one in free if one is not None), default=None),
-        "links": sorted(links, key=lambda link: (-(link["rate_gbit_s"] or 0), link["hca"] is None, link["interface"])),
+        "links": all_links(),
         "now": time.time(),
     }
 

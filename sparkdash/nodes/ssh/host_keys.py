@@ -39,9 +39,7 @@ async def resolve(target: str) -> SshTarget:
 
 
 async def ask_host_key(name: str, target: str, port: int) -> str:
-    """Return the key that the box shows now, as `ssh-ed25519 AAAA…`.
-    Raises HostError: ssh_missing, node_unreachable.
-    """
+    """Return the key that the box shows, as `ssh-ed25519 AAAA…`. Raises HostError: ssh_missing, node_unreachable."""
     with tempfile.TemporaryDirectory(prefix="sparkdash-") as folder:
         known = Path(folder) / "known_hosts"
         argv = ssh_command.first_sight(target, port, name, known)
