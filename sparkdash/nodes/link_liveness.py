@@ -8,6 +8,7 @@ answer. Where a firewall swallows it, no answer means nothing, so a silent end c
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, product
@@ -51,6 +52,9 @@ def _paths(launches: Sequence[NodeLaunch]) -> Iterator[_Path]:
 class _EngineLinks:
     def __init__(self, launches: Sequence[NodeLaunch], samples: Samples, reached: Reached) -> None:
         self._paths = list(_paths(launches))
+        self._by_node: defaultdict[str, list[_Path]] = defaultdict(list)
+        for path in self._paths:
+            self._by_node[path.own].append(path)
         self._samples, self._reached = samples, reached
         self._answered: set[_Path] = set()
 
@@ -78,11 +82,12 @@ class _EngineLinks:
 
     async def _answers(self) -> dict[_Path, bool | None]:
         """Try the paths from this box, and ask the other nodes about theirs; None is not known."""
-        from_here = [path for path in self._paths if path.own == LOCAL]
+        from_here = self._by_node[LOCAL]
         answers = await asyncio.gather(*(_answers(*path.addresses) for path in from_here))
         found: dict[_Path, bool | None] = dict(zip(from_here, answers, strict=True))
-        for node in dict.fromkeys(path.own for path in self._paths if path.own != LOCAL):
-            paths = [path for path in self._paths if path.own == node]
+        for node, paths in self._by_node.items():
+            if node == LOCAL:
+                continue
             told = self._reached(node, [path.addresses for path in paths])
             found |= {path: told.get(path.addresses[1]) for path in paths}
         return found

@@ -126,7 +126,7 @@ class ClusterRuntime:
     def engine_nodes(self, name: str) -> tuple[str, ...]:
         """Nodes of the engine with this head, the serving one first; LOCAL for one that is not known."""
         engine = self._engines.get(name)
-        return tuple(member.node for member in engine.members) if engine else (LOCAL,)
+        return engine.nodes if engine else (LOCAL,)
 
     async def version(self) -> str:
         return await self._local.version()
@@ -160,7 +160,7 @@ class ClusterRuntime:
             started = await self._local.start(spec)
             self._engines[spec.name] = engine
             return started
-        for node in dict.fromkeys(member.node for member in engine.members):
+        for node in dict.fromkeys(engine.nodes):
             if node != LOCAL:
                 with naming(node):
                     await self.upkeep.clear(node)
@@ -334,7 +334,7 @@ def _removal_of(container: ContainerInfo) -> PendingRemoval:
 
 def _labelled(part: ContainerSpec, head: ContainerSpec, engine: EngineMembers, owner: str) -> ContainerSpec:
     """Return one container's own specification, with the labels and the mark by which it is found again."""
-    labels = {LABEL_OWNER: owner, **part.labels, LABEL_NODES: ",".join(member.node for member in engine.members)}
+    labels = {LABEL_OWNER: owner, **part.labels, LABEL_NODES: ",".join(engine.nodes)}
     env = {ENV_MARK: engine_mark(owner, part.name), **part.env}
     if part is not head:
         shared = {key: value for key, value in head.labels.items() if key in (LABEL_PROFILE, LABEL_FINGERPRINT)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -167,23 +168,23 @@ async def link_loss_of(
     runtimes: AllRuntimes, engine: EngineMembers, watch: WatchLink, tell: TellLink, silent_s: Callable[[], float]
 ) -> HostError:
     """Return the error once the engine's link has been down for `silent_s()`, while its nodes could be asked."""
-    nodes = tuple(member.node for member in engine.members)
+    nodes = engine.nodes
     clock = asyncio.get_running_loop().time
     look = watch(nodes)
-    since, is_told = None, False
+    since, is_told = math.inf, False
     while True:
         await asyncio.sleep(LINK_EVERY_S)
         look = look or watch(nodes)
         if look is None or not all(map(runtimes.is_reachable, nodes)):
-            since = None
+            since = math.inf
             continue
         began, fault = clock(), await look()
         if fault is None:
             if is_told:
                 tell(engine.head, None, 0.0)
-            since, is_told = None, False
+            since, is_told = math.inf, False
             continue
-        since = began if since is None else since
+        since = min(since, began)
         limit, down = max(silent_s(), LEAST_S), clock() - since
         if down >= limit:
             return _link_lost(nodes, fault, down)

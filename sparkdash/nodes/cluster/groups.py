@@ -52,6 +52,10 @@ class EngineMembers:
         return self.members[0].node
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(member.node for member in self.members)
+
+    @property
     def is_local(self) -> bool:
         return all(member.node == LOCAL for member in self.members)
 
