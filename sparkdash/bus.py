@@ -78,6 +78,7 @@ class Bus:
     def __init__(self, snapshot: Snapshot, clock: Callable[[], float]) -> None:
         self._known = snapshot
         self._pending: list[Event] = []
+        """Events that `_known` does not contain yet."""
         self._seq = snapshot.seq
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)

@@ -85,6 +85,7 @@ def _watch(options: DemoOptions) -> int:
 
 
 async def _sweep(folder: Path) -> None:
+    """Stop engines that outlived a killed child."""
     from sparkdash.sim.box import left_runtimes
 
     for runtime in left_runtimes(folder):
@@ -121,6 +122,7 @@ def _serve(options: DemoOptions) -> int:
 
 @contextlib.contextmanager
 def _own_folders() -> Iterator[Path]:
+    """Give the parent's folder, which outlives a killed child, or a new one; remove it at the end."""
     folder = Path(os.environ.get(LEASH) or tempfile.mkdtemp(prefix="sparkdash-demo-"))
     os.environ["SPARKDASH_BENCH_DIR"] = str(paths.bench_dir())
     try:
@@ -218,6 +220,7 @@ def _boxes(folder: Path, options: DemoOptions, settings: Settings) -> SimulatedB
 
 
 async def _left(running: daemon.Daemon) -> None:
+    """Return when the gateway has seen that its own clients are gone; soon in any case."""
     listener = running.bus.subscribe(samples=False)
     try:
         with contextlib.suppress(TimeoutError):

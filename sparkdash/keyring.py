@@ -193,7 +193,12 @@ def _read(path: Path) -> Keys | None:
 
 
 def add_key(path: Path, key: Key) -> None:
-    """Raises AdmissionError `key_exists`; ProfileError, HostError: the file cannot be read or written."""
+    """Add a key to the file.
+
+    Raises:
+        AdmissionError: code `key_exists`: another key has that name.
+        ProfileError, HostError: the file cannot be read or written.
+    """
 
     def with_it(keys: Keys) -> Keys:
         if any(each.name == key.name for each in keys):
@@ -208,7 +213,12 @@ def add_key(path: Path, key: Key) -> None:
 
 
 def revoke_key(path: Path, name: str) -> Keys:
-    """Return the remaining keys. Raises AdmissionError `key_not_found`; ProfileError, HostError as `add_key`."""
+    """Remove a key from the file; return the remaining keys.
+
+    Raises:
+        AdmissionError: code `key_not_found`.
+        ProfileError, HostError: the file cannot be read or written.
+    """
 
     def without_it(keys: Keys) -> Keys:
         left = tuple(each for each in keys if each.name != name)

@@ -190,7 +190,11 @@ def root_url(sock: socket.socket, tls: Tls | None = None) -> str:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Open a listening unix socket for this user alone; a stale one is replaced. Raises HostError `cannot_listen`."""
+    """Open a listening unix socket for this user alone. A stale one is replaced: the daemon's lock is held.
+
+    Raises:
+        HostError: code `cannot_listen`.
+    """
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 
 def is_server(url: str) -> bool:
-    """Whether a URL has http or https, a host that a network may have, an existing port, and no query or space."""
+    """Whether a URL has http(s), a host that a network may have, an existing port, and no query, fragment or space."""
     try:
         parts = urlsplit(url)
         wrong = parts.port == 0  # asking for the port is what reads it

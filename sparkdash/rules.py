@@ -49,16 +49,14 @@ def _finder(fault: FlagFault) -> Callable[[Profile], Iterator[Hit]]:
 def _trust(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "trust-remote-code") is True:
         text = "runs Python from the model's repository"
-        yield Hit(flag_path(profile, "trust-remote-code") or (), text, "Remove it, or silence this with the reason.")
+        yield Hit(flag_path(profile, "trust-remote-code"), text, "Remove it, or silence this with the reason.")
 
 
 def _share(profile: Profile) -> Iterator[Hit]:
     for name in adapter_of(profile).share_flags:
         value = lookup(profile.args, name)
         if isinstance(value, int | float) and not 0 < value <= 1:
-            yield Hit(
-                flag_path(profile, name) or (), f"{value} is no share of the memory", "Write a number such as 0.8."
-            )
+            yield Hit(flag_path(profile, name), f"{value} is no share of the memory", "Write a number such as 0.8.")
 
 
 def _total(profile: Profile) -> Iterator[Hit]:

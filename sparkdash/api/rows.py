@@ -45,7 +45,11 @@ def read_answer(adapter: TypeAdapter[T], content: bytes | str) -> T:
 
 
 def read_event(content: str) -> Event:
-    """Read an event; a fact of an unknown kind becomes `Withheld`. Raises ValidationError for a known one."""
+    """Read an event of the feed; a fact of a kind that this version does not know becomes `Withheld`.
+
+    Raises:
+        pydantic.ValidationError: a known fact cannot be read.
+    """
     try:
         return EVENT.validate_json(content, extra="ignore")
     except ValidationError as error:

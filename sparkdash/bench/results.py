@@ -43,6 +43,7 @@ class Provenance(Frozen):
     kv_tokens: int | None = None
     """Tokens that the KV cache holds, by the engine's own figure."""
     weights_gib: float | None = None
+    """Weights on each node, by the engine's log."""
     context_limit: int | None = None
     thinking: bool | None = None
     temperature: float | None = None
@@ -114,6 +115,7 @@ class RequestSample(Frozen):
 
     @property
     def ttft_s(self) -> float | None:
+        """Time to the first token, reasoning included."""
         return _span(self.t0_ns, self.token_ns)
 
     @property

@@ -79,6 +79,7 @@ class PlannedCell(Frozen):
     reps: int = Field(gt=0)
     """Repetitions in one launch; for math the number of questions."""
     launches: tuple[int, ...] | None = None
+    """Launches that measure the cell; None: all."""
 
 
 class Host(Frozen):

@@ -110,7 +110,10 @@ RUN = "run.json"
 
 def create_run_folder(run: Run, root: Path | None = None) -> Path:
     """Create the folder of a new run, named by its id, with run.json in it.
-    Raises AdmissionError: `run_exists`: that id is taken; HostError: `run_unwritable`: the disk is full or read-only.
+
+    Raises:
+        AdmissionError: `run_exists`: that id is taken.
+        HostError: `run_unwritable`: the disk is full or read-only.
     """
     place = (root or bench_dir()) / run.id
     try:
@@ -143,7 +146,7 @@ def keep_if_launched(run: Run) -> Iterator[Path]:
 
 
 def save_run(place: Path, run: Run) -> None:
-    """Replace run.json whole, also for a power cut. Raises HostError: `run_unwritable`."""
+    """Replace run.json: readers see the old or new one, even after a power cut. Raises HostError: `run_unwritable`."""
     with _refuse_unwritable(place):
         _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
         _sync_folder(place.parent)
@@ -199,7 +202,9 @@ def list_runs(root: Path | None = None) -> list[Path]:
 
 def find_run(name: str, root: Path | None = None) -> Path:
     """Return the folder of a run by its id, a unique beginning of its id, or `last`.
-    Raises AdmissionError: `run_not_found`, or `run_ambiguous`.
+
+    Raises:
+        AdmissionError: `run_not_found`, or `run_ambiguous`.
     """
     known = list_runs(root)
     if name == "last" and known:

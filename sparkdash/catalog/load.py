@@ -278,7 +278,10 @@ class ProfileFileWatch:
         """Time when the present state was first seen."""
 
     def due(self) -> float | None:
-        """Return the seconds until changed files may be read (0: now, which marks them as read); None without any."""
+        """Return the seconds until changed files may be read (0: now, which marks them as read); None without any.
+
+        Blocks for a stat of each file.
+        """
         now, found = self._clock(), self._look()
         if found != self._seen:
             self._seen, self._since = found, now

@@ -25,7 +25,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "[Container]",
         f"ContainerName={spec.name}",
         f"Image={_value(spec.image or '')}",
-        # which the importer reads back; not every engine has a flag for aliases
+        # The importer reads the label back; not every engine has a flag for aliases
         *([f"Label={_quoted(LABEL_SERVES + '=' + ','.join(profile.serves))}"] if profile.serves else []),
         f"PublishPort=127.0.0.1:{spec.port}:{spec.inner_port}" if spec.inner_port else "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),

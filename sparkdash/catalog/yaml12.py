@@ -39,7 +39,9 @@ _BY_FIRST = {
 MAX_DEPTH = 30
 """Limit of nesting, aliases written out; the interpreter, and libyaml's own composer, run out of stack far above it."""
 MAX_SIZE = 20_000
-"""Limit of a document's values with aliases written out, and one per 100 characters; the largest seen has 737."""
+"""Limit of a document's values with aliases written out, and one per 100 characters; the largest profile has 737.
+Nine anchors in 1 KB of text stand for 10^9 values.
+"""
 _SHOWN = 40
 
 

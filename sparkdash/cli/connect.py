@@ -342,7 +342,7 @@ def launch(
 
 
 def _program(recipe: Recipe) -> str:
-    """Raises AdmissionError: not_launchable, client_missing."""
+    """Return the path of the client's program. Raises AdmissionError: not_launchable, client_missing."""
     from sparkdash.connect.clients import RECIPES
     from sparkdash.connect.recipe import GatewayTarget
 

@@ -59,7 +59,6 @@ def history(
       sparkdash history --by session --client claude-code
       sparkdash history --by request --since 30d --csv > requests.csv
     """
-
     from sparkdash.cli.history_tables import ask_history, parse_period
     from sparkdash.client.client import Client
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sparkdash.domain.node import Link, Node, NodeFacts, NodeState
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+EQUAL_S = 0.5
+"""Difference of clocks below which they count as equal; the reading itself takes some of it."""
 HEAD = ("name", "ssh", "state", "link", "rate", "podman", "driver", "host key")
 LEAST = ("host key", "driver", "podman", "rate", "link")
 
@@ -250,7 +252,7 @@ def _facts_text(facts: NodeFacts) -> str:
         ("podman", facts.runtime_version or "not found: engines need it"),
         ("driver", f"{facts.driver or DASH}, CUDA {facts.cuda or DASH}"),
         ("disk", f"{size(facts.disk_free)} free" if facts.disk_free is not None else DASH),
-        ("clock", DASH if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.5 else "equal"),
+        ("clock", DASH if offset is None else f"{offset:+.1f} s" if abs(offset) >= EQUAL_S else "equal"),
         *(("link", _link_text(link)) for link in facts.links),
     ]
     return "\n".join(f"{label:8} {text}" for label, text in rows)
@@ -276,7 +278,6 @@ def remove(
     Examples:
       sparkdash nodes remove spark2
     """
-
     from sparkdash.nodes import node_file
 
     engines = [] if force else _engines_on(name)

@@ -41,7 +41,10 @@ def daemon_state() -> Snapshot | None:
 
 
 def reload_daemon() -> bool:
-    """Have a running daemon read the profiles and nodes again, which it does by itself later; False without one."""
+    """Have a running daemon read the profiles and nodes again; False without a daemon.
+
+    The daemon finds changed profile files by itself a moment later; a command that uses them at once cannot wait.
+    """
     from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 

@@ -267,7 +267,10 @@ def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
         if planned.plan.evict and not yes and is_interactive() and not confirm("Go on?"):
             raise typer.Abort
         done = client.replay(request=request, on=on, begin=True)
-    print_json(done) if as_json else _print_replay(done)
+    if as_json:
+        print_json(done)
+    else:
+        _print_replay(done)
     if done.answer is None or done.answer.state is not RequestState.DONE:
         raise typer.Exit(1)
 

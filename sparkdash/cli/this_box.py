@@ -239,7 +239,10 @@ class ThisBox:
         return await asyncio.to_thread(_recipe, client, model)
 
     def run_command(self, command: str) -> None:
-        """Run `sparkdash COMMAND` in this terminal; Ctrl+C ends it alone. A demo that ended well prints nothing."""
+        """Run `sparkdash COMMAND` in this terminal until it ends; Ctrl+C ends the command alone.
+
+        What it printed stays until Enter is pressed; a demo that ended well has printed nothing to read.
+        """
         print_note(f"sparkdash {command} starts here; the dashboard comes back when it ends.")
         before = signal.signal(signal.SIGINT, lambda *_: None)  # a function, unlike SIG_IGN, is not inherited
         try:

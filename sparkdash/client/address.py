@@ -92,6 +92,9 @@ def _is_there(uds: Path) -> bool:
 
 
 def credentials(address: Address) -> dict[str, str]:
-    """Return the header with SPARKDASH_KEY, if set, which no Address has; the unix socket needs none."""
+    """Return the header with SPARKDASH_KEY, if the key is set; the unix socket needs none.
+
+    The key is never part of an Address, which is shown.
+    """
     key = os.environ.get("SPARKDASH_KEY", "").strip()
     return {"Authorization": f"Bearer {key}"} if key and address.uds is None else {}

@@ -126,7 +126,11 @@ class AsyncClient(ControlApi):
     async def hold(
         self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None, *, shares: bool = False
     ) -> LeaseGranted:
-        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token."""
+        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token.
+
+        `shares`: let others in, and be the only one that measures. On the daemon's own box the lease ends with this
+        process.
+        """
         granted = await self.lease(
             holder=holder,
             token=self._http.headers.get(LEASE_HEADER),

@@ -31,9 +31,13 @@ LOG_LIMIT = 8 * 1024**2
 def ensure_daemon(
     *, command: Sequence[str] = COMMAND, deadline_s: float = 30.0, starting: Callable[[], None] = lambda: None
 ) -> subprocess.Popen[bytes] | None:
-    """Return once a daemon serves, starting one when none does (`starting` is called before); None: one served already.
+    """Return once a daemon serves, starting one when none does. The process outlives us; None when one served already.
 
-    Raises DaemonError: it does not serve within the deadline, or nothing answers at an address that the owner named.
+    `starting` is called before one is started.
+
+    Raises:
+        DaemonError: it ended, or does not serve within the deadline; a DaemonStartError with its last log lines. Or the
+            owner named an address (SPARKDASH_URL) where nothing answers: there nothing is started.
     """
     where = find_daemon()
     if is_serving(where):

@@ -74,7 +74,6 @@ _CLAUDE_FILE = "~/.claude/sparkdash.json"
 
 
 def _claude_code(target: GatewayTarget) -> Setup:
-
     env = {
         "ANTHROPIC_BASE_URL": target.root,
         "ANTHROPIC_AUTH_TOKEN": target.secret,

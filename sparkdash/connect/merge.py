@@ -208,7 +208,7 @@ def _longer(old: str, key: str, items: list[Any]) -> str:
 
 
 def _changed(old: str, key: str, value: object) -> str:
-    """Only where the line has no comment."""
+    """Replace a top-level scalar; only where the line has no comment."""
     line = as_yaml({key: value}).rstrip("\n")
     return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
 

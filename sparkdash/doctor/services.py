@@ -120,7 +120,7 @@ def roce(readings: Readings) -> Iterator[CheckResult]:
     if not states:
         yield note("No RDMA device (/sys/class/infiniband).")
         return
-    up = _active(states)
+    up = [_device(path) for path, state in readings.matching(STATES).items() if "ACTIVE" in state]
     about = ", ".join(f"{device} {rates.get(device, '-')}" for device in up)
     halves = [device for device in _halves(states, set(up)) if device not in up]
     if halves:
@@ -133,10 +133,6 @@ def roce(readings: Readings) -> Iterator[CheckResult]:
         yield ok(f"Up: {about} (/sys/class/infiniband).")
     else:
         yield ok(f"No cable: {', '.join(states)} are down (/sys/class/infiniband).")
-
-
-def _active(states: dict[str, str]) -> list[str]:
-    return [device for device, state in states.items() if "ACTIVE" in state]
 
 
 def _halves(devices: Iterable[str], up: set[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ Nodes = tuple[str, ...]
 Cables = Mapping[str, frozenset[str]]
 """Neighbours of each box that is cabled to others; empty where one network connects all, or none is known."""
 ASSUMED = frozenset({Topology.DIRECT, Topology.RING, Topology.SWITCH})
-"""Topologies without a profile's wish: stock NCCL closes a ring over any boxes, and a line has no way back."""
+"""Topologies of a profile that names none: stock NCCL closes a ring over any boxes, and a line has no way back."""
 
 
 def topology_of(nodes: Nodes, cables: Cables) -> Topology | None:
@@ -40,7 +40,10 @@ def topology_of(nodes: Nodes, cables: Cables) -> Topology | None:
 
 
 def groups(names: Sequence[str], count: int, cables: Cables, topologies: Collection[Topology] = ()) -> list[Nodes]:
-    """List the sets of `count` boxes for one engine in the order of ranks: neighbours by cable, LOCAL first if able."""
+    """List the sets of `count` boxes that one engine can run on, in the order of ranks: neighbours are cabled.
+
+    LOCAL is the first where it can be. `topologies`: those that the engine runs on; none stands for ASSUMED.
+    """
     ordered = sorted(names, key=lambda name: name != LOCAL)
     found: dict[frozenset[str], Nodes] = {}
     for group in _paths(ordered, count, cables) if cables else combinations(ordered, count):

@@ -149,7 +149,8 @@ def image_state(
 ) -> ImageState:
     """Judge a profile's image. `here`: whether it is on this box, None while unknown.
 
-    `digest`: of what sparkdash built it from. `current`: of what its `build:` says today.
+    `digest`: what it was built from, None for an image that sparkdash did not build. `current`: what its `build:` says
+    today, None without one.
     """
     if profile.image is None:
         return ImageState.NOT_NEEDED

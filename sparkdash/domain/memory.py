@@ -132,6 +132,7 @@ class Term(Frozen):
     name: str
     """Word of the field: weights, drafter, kv, overhead, steady, or utilization (a share of the box taken whole)."""
     bytes: int | None = Field(default=None, ge=0)
+    """Size of the term; None is unknown, not zero."""
     source: str
     """Header, flag, file or measurement behind the figure, in words; for an unknown one, what is missing."""
 

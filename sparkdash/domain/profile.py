@@ -610,7 +610,10 @@ class ProfileSummary(Frozen):
     """Measured speed over the same model without speculation; None: no run measured it for this fingerprint."""
 
     def fits_idle_box(self, total: int | None, reserve: int) -> bool:
-        """Whether a start fits into an idle box of `total` bytes (None: unknown) less `reserve`; else False."""
+        """Whether a start fits into an idle box of `total` bytes (None: unknown) less `reserve`.
+
+        False while the need is unknown, for a profile of several nodes, and for a server that sparkdash does not start.
+        """
         if self.cannot_run is not None or self.engine.is_external or self.nodes != 1 or self.needs_bytes is None:
             return False
         return total is None or self.needs_bytes + reserve <= total

@@ -113,7 +113,10 @@ class Candidate(NamedTuple):
 
 
 def meant_by_auto(task: Task | None, there: Iterable[Candidate], own: str | None = None) -> str | None:
-    """Choose the profile that `auto` means: `own`, this client's last; the task's last; the last that became ready."""
+    """Choose the profile that `auto` means: `own`, this client's last; the task's last; the last that became ready.
+
+    None when no running engine can do the task.
+    """
 
     def rank(each: Candidate) -> tuple[bool, float, bool, bool, float]:
         times = each.used_at.values() if task is None else [at for used, at in each.used_at.items() if used is task]

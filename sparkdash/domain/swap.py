@@ -61,7 +61,9 @@ class Step(Frozen):
     """Step of an ended swap: a phase, or within the load a stage of the engine's own log."""
 
     name: str
-    """Phase's word; "start" before the engine's first; then a LoadProgress's stage, " done" at its end, " 2" again."""
+    """Phase's word; "start" before the engine's first; then a LoadProgress's stage. A stage met again is "… 2", and
+    what follows a stage that reported its completion "… done".
+    """
     s: float
 
 

@@ -134,7 +134,10 @@ class WeightFacts(Frozen):
         return sum(layer.bytes(1, 1, bits, bits) or 0 for layer in full)
 
     def active_bytes(self) -> int | None:
-        """Bytes of weights read per decoded token: all but the embedding, of experts the top k; None while unknown."""
+        """Bytes of weights read per decoded token: dense weights, LM head, top-k experts; None while unknown.
+
+        The embedding is a lookup. This is the roofline of decode; several positions at once hit more experts.
+        """
         if not self.bytes.experts:
             return self.bytes.dense + self.head_bytes
         if not self.experts or not self.active_experts:

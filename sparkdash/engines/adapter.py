@@ -281,10 +281,14 @@ class EngineAdapter:
         return None if found is None else found < first
 
     def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
-        """Name the corrections (docs/requests.md) that it needs beside those of all; no version is the newest."""
+        """Name the corrections (docs/requests.md) that it needs beside those of all; no version is the newest.
+
+        `harmony`: it serves a gpt-oss model.
+        """
         return NO_FIXES
 
     def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
+        """Whether the engine takes a tool of this type in a request of the Responses API."""
         return kind == "function"
 
     # -- how it is measured

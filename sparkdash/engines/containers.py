@@ -130,7 +130,8 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 _PYTHON = re.compile(r"python[\d.]*")
 
 SHM_SIZE = "8g"
-"""Engines that pass tensors between processes die of podman's 64 MB; over 10 GB count against the memory."""
+"""Shared memory of a container. Engines that pass tensors between processes die of podman's 64 MB;
+over 10 GB count against the memory."""
 
 
 def build_container(

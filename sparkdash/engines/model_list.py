@@ -41,7 +41,10 @@ def parse_model_list(body: bytes) -> Listing:
 
 
 def model_of(profile: Profile, listing: Listing) -> str | None:
-    """Choose the model's name: `model_id`, a listed name that the profile knows, the only listed one; else None."""
+    """Choose the model's name: `model_id`, a listed name that the profile knows, the only listed one; else None.
+
+    For a server that lists nothing it is the profile's own name of the model.
+    """
     if profile.model_id is not None:
         return profile.model_id
     target = profile.models.get("target")

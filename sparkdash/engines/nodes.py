@@ -117,7 +117,10 @@ def link_environment(launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
 
 
 def _cabled_environment(launch: Sequence[NodeLaunch]) -> dict[str, str]:
-    """Variables of a ring or line: the peer's network chooses the device (eugr@10fa84e), and no GID index."""
+    """Variables of a ring or line: the peer's network chooses the device (eugr/spark-vllm-docker@10fa84e).
+
+    No GID index: a given one switches that choice off.
+    """
     found = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0", "NCCL_NET_PLUGIN": "none"}
     if len(launch) > 3 and launch[0].name in launch[-1].cables:
         # Other algorithms try boxes that share no cable. The second is of sparkring's NCCL, and nothing to others.
@@ -126,7 +129,10 @@ def _cabled_environment(launch: Sequence[NodeLaunch]) -> dict[str, str]:
 
 
 def peer_hca_map(launch: Sequence[NodeLaunch], rank: int, devices: Sequence[str]) -> str | None:
-    """Return by which of `devices` the rank reaches each other one: `1=0/2,2=0/3,3=1/3`. None: unknown."""
+    """Return by which of `devices` the rank reaches each other one: `1=0/2,2=0/3,3=1/3`. None: unknown.
+
+    Opposite boxes of a ring of four are reached by one half of the port each way round, as sparkring@008ee5d has it.
+    """
     node, count = launch[rank], len(launch)
     if not node.cables:
         return f"{1 - rank}={'/'.join(map(str, range(len(devices))))}" if count == 2 else None

@@ -88,8 +88,11 @@ class RunningRequests:
         self._offs.pop(request_id, None)
 
     def cancel(self, request_id: str) -> None:
-        """Cancel a request: its client is told, and its engine stops working on it. Raises AdmissionError: code
-        `request_not_found`, status 404: it is over, or there never was one."""
+        """Cancel a request: its client is told, and its engine stops working on it.
+
+        Raises:
+            AdmissionError: code `request_not_found`, status 404: it is over, or there never was one.
+        """
         off = self._offs.pop(request_id, None)
         if off is None:
             raise AdmissionError(

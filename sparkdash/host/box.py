@@ -173,7 +173,7 @@ class BoxReader:
         return contiguity.read_contiguity(self._proc)
 
     async def gpu(self) -> GpuReading:
-        """Read the GPU through NVML, and the board's power where it has a sensor; empty while NVML hangs."""
+        """Read the GPU through NVML, and the board's power by its sensor; empty without NVML or while it hangs."""
         reading = await self._nvml.read()
         if reading.gpu is None or not self._board.find():
             return reading

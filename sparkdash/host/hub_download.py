@@ -236,6 +236,7 @@ class HubFile:
     sha256: str | None
     """Digest of the content, for large files only; the cache names them by it."""
     missing: int
+    """Bytes still to fetch."""
 
 
 @dataclass(frozen=True, slots=True)

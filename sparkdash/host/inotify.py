@@ -25,9 +25,12 @@ class Inotify:
         self._libc = libc
 
     def watch(self, folder: Path) -> bool:
-        """Watch this folder from now on; False if it is missing, or the kernel watches no more. May be repeated.
+        """Watch this folder from now on; a repeated call is harmless.
 
-        Blocks as long as the folder's file system, which reports no changes that another box makes over the network.
+        Return False if the folder is missing, or the kernel watches no more folders.
+
+        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are not
+        reported.
         """
         added: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _CHANGES)
         return added >= 0

@@ -64,12 +64,10 @@ def _no_manager(why: str) -> HostError:
 NAME = "sparkdash.service"
 MARK = "# Written by `sparkdash service install`"
 KEPT = (
-    *(
-        f"SPARKDASH_{name}"
-        for name in ("CONFIG_DIR", "STATE_DIR", "BENCH_DIR", "RUNTIME_DIR", "HOST", "PORT", "RUNTIME")
-    ),
-    *("CONTAINERS_CONF", "DOCKER_HOST", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
-)
+    "SPARKDASH_CONFIG_DIR", "SPARKDASH_STATE_DIR", "SPARKDASH_BENCH_DIR", "SPARKDASH_RUNTIME_DIR", "SPARKDASH_HOST",
+    "SPARKDASH_PORT", "SPARKDASH_RUNTIME", "CONTAINERS_CONF", "DOCKER_HOST", "XDG_CONFIG_HOME", "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+)  # fmt: skip
 """Variables copied from the installing shell, as the user manager does not have them."""
 
 

@@ -39,7 +39,9 @@ class Box:
 
 async def ask_box(box: Box, modules: Modules, request: Mapping[str, object], *, deadline_s: float) -> dict[str, Any]:
     """Run a program on the box with `request` as its one argument; return the object that it prints.
-    Raises HostError: the box is silent or has no python3, or the program failed; `script_failed` with its last words.
+
+    Raises:
+        HostError: the box is silent or has no python3, or the program failed; `script_failed` with its last words.
     """
 
     def failed(words: str) -> HostError:

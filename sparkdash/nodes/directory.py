@@ -51,6 +51,7 @@ class NodeInputs:
     """Dependencies of a NodeDirectory."""
 
     read: Callable[[], NodeTable]
+    """Reads the registry. Raises ProfileError."""
     reader: HostReader
     program: str
     hf_home: str
@@ -171,6 +172,7 @@ class NodeDirectory:
         return self._runtimes[name]
 
     def connection(self, name: str) -> NodeConnection:
+        """Return the connection. Raises HostError: node_unknown, node_unreachable."""
         return self._usable(name).connection
 
     async def forward(self, name: str, port: int, remote_port: int | None = None) -> None:

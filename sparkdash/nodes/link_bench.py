@@ -47,8 +47,10 @@ class LinkMeasurement(Frozen):
     source: str
     target: str
     streams: int = 1
+    """TCP streams, or queue pairs per device."""
     devices: tuple[str, ...] = ()
     size: int | None = None
+    """Bytes of one message."""
     gbit_s: float | None = None
     """Rate in 10^9 bits per second, of all devices together."""
     each_gbit_s: tuple[float, ...] = ()
@@ -56,6 +58,7 @@ class LinkMeasurement(Frozen):
     """Median time of one message, one way."""
     latency_p99_us: float | None = None
     time_us: float | None = None
+    """Mean time of one collective."""
 
 
 class LinkRun(Frozen):
@@ -199,7 +202,9 @@ async def measure_link(
     here: Box, there: Box, node: Node, progress: Progress, *, seconds: float = SECONDS, nccl: bool = False
 ) -> LinkRun:
     """Measure the link by every tool that both boxes have; `nccl`: also by nccl-tests, which use the GPUs.
-    Raises HostError: no_common_link, node_unreachable.
+
+    Raises:
+        HostError: no_common_link, node_unreachable.
     """
     pair = LinkPair(here, there, _links_of(here, there, node))
     best, at = pair.links[0], time.time()

@@ -77,7 +77,10 @@ def add_node(path: Path, node: Node) -> None:
 
 def remove_node(path: Path, name: str) -> NodeTable:
     """Remove a node from the file; return the remaining nodes.
-    Raises AdmissionError: node_unknown; ProfileError, HostError: the file cannot be read or written.
+
+    Raises:
+        AdmissionError: node_unknown.
+        ProfileError, HostError: the file cannot be read or written.
     """
 
     def without_it(nodes: NodeTable) -> NodeTable:

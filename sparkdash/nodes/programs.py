@@ -81,7 +81,9 @@ async def ask(
     python: str = PYTHON,
 ) -> Any:
     """Run a program on the box of this name; return the JSON of the last line that it prints.
-    Raises HostError: node_python_missing; `failed` with the program's last words; those of `run`.
+
+    Raises:
+        HostError: node_python_missing; `failed` with the program's last words; those of `run`.
     """
     argv = [python, "-I", "-S", "-", *words]
     done = await run(argv, deadline_s=deadline_s, stdin=program_text(*modules))

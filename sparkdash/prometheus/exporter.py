@@ -62,7 +62,10 @@ class MetricsExporter:
         return await asyncio.to_thread(_write_page, self.state(), self._database, accept)
 
     def state(self) -> ScrapedState:
-        """Return what is known now, without the size of the database, for a thread that takes tens of milliseconds."""
+        """Return what is known now, without the size of the database; nothing changes it any more.
+
+        The page takes tens of milliseconds, so a thread makes it: on the loop every relayed chunk would wait for it.
+        """
         return ScrapedState(
             snapshot=self._bus.snapshot,
             now=self._clock(),

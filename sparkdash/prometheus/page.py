@@ -96,7 +96,10 @@ def _memory(memories: Mapping[str, Memory]) -> Iterator[MetricFamily]:
 
 
 def memory_by_owner(memory: Memory) -> dict[str, int]:
-    """Divide the whole memory among its owners: `other` has engines of unknown size, `kept` is admission's."""
+    """Divide the whole memory among its owners; the sum is the total.
+
+    An engine of unknown size is part of `other`. `kept` is the part of the free memory that admission keeps.
+    """
     left = memory.total
     found: dict[str, int] = {}
 

@@ -153,7 +153,7 @@ FULL_CONTEXT = 0.7, 0.5
 WEIGHTS_GIB, KV_GIB, OVERHEAD_GIB = 20.0, 10.0, 6.5
 """For what a profile leaves open; overhead as owners of a Spark report it (5.4 to 6.7 GiB), the others invented."""
 GIB_PER_BILLION = 0.55
-"""Of four-bit weights, by the number of parameters in a name ("30b")."""
+"""GiB of four-bit weights per billion parameters, by the number of parameters in a name ("30b")."""
 CONTEXT = 32768
 KV_CONTEXTS = 4
 """KV cache in full contexts."""

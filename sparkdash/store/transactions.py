@@ -312,7 +312,10 @@ def write_rows(
     seconds: Sequence[SecondRow] = (),
     most_bytes: int = 2**63,
 ) -> None:
-    """Write the rows in one transaction, `sums` of requests with them; one that SQLite cannot hold is left out."""
+    """Write the rows in one transaction, and sometimes delete old rows. A row that SQLite cannot hold is skipped.
+
+    `sums` adds up the requests.
+    """
     before = database.total_changes
     for request in requests:
         sums.add(request)

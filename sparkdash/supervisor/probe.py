@@ -115,7 +115,10 @@ async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Probe the health; return why it looks dead or broken, None if well, or slow, as an engine under load is."""
+    """Probe the engine's health; return why it looks dead or broken, or None when it is well or only slow.
+
+    An engine under load is slow to answer.
+    """
     try:
         return await _wrong_with(tools, profile, url)
     except UpstreamError as error:

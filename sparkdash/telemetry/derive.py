@@ -170,9 +170,12 @@ class EngineHistory:
         self._tally: SlotTally | None = None
 
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
-        """Add a reading, later than the last; start over after a restart of the engine. `slots` is llama.cpp's own
-        answer of the same moment. Counters change their meaning with the first and after the last of them, so the
-        history starts over then too. `leapt`: the time since the last reading is unknown, so no rate spans it."""
+        """Add a reading, later than the last; start over after a restart of the engine.
+
+        `slots` is llama.cpp's own answer of the same moment. Counters change their meaning with the first and after
+        the last of them, so the history starts over then too. `leapt`: the time since the last reading is unknown, so
+        no rate spans it.
+        """
         self._start_over_if_changed(reading, has_slots=slots is not None)
         if leapt:
             self._timed_from = reading.at
@@ -270,8 +273,11 @@ class EngineHistory:
         return _per_second(last.counters.since(base.counters).generated, last.at - base.at)
 
     def _each(self, decode: float | None) -> float | None:
-        """Divide the tokens behind each request's first by the time that requests spent decoding them. Where an engine
-        does not tell that time: by the mean number of requests that decode, else that run; None while none does."""
+        """Divide the tokens behind each request's first by the time that requests spent decoding them.
+
+        Where an engine does not tell that time: by the mean number of requests that decode, else that run; None while
+        none does.
+        """
         base = self._rate_base()
         if not decode or base is None:
             return None

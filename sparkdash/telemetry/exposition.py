@@ -87,9 +87,12 @@ class ExpositionReader:
         self._scrape = EMPTY
 
     def read(self, text: str) -> Scrape:
-        """Parse every sample, or only the wanted ones; the same object as before when none of them has changed. Never
-        raises. Lines that are no sample are skipped, and so is everything after `# EOF`. A JSON body (TensorRT-LLM's
-        `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are dropped."""
+        """Parse every sample, or only the wanted ones; the same object as before when none of them has changed.
+
+        Never raises. Lines that are no sample are skipped, and so is everything after `# EOF`. A JSON body
+        (TensorRT-LLM's `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are
+        dropped.
+        """
         before, self._lines = self._lines, {}
         samples: dict[str, list[ParsedSample]] = {}
         changed = False

@@ -33,8 +33,11 @@ _NEW = Slot(task=-1, held=None, prefilled=None, decoded=0)
 
 
 class Slots(NamedTuple):
-    """Answer of /slots. `capacity` is the sum of all slots' contexts. That is too much where slots share one cache
-    (`--kv-unified`, or `--parallel` left to llama-server), which /slots does not tell."""
+    """Answer of /slots.
+
+    `capacity` is the sum of all slots' contexts. That is too much where slots share one cache (`--kv-unified`, or
+    `--parallel` left to llama-server), which /slots does not tell.
+    """
 
     busy: dict[int, Slot]
     capacity: int | None

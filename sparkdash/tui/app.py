@@ -352,7 +352,11 @@ class SparkdashApp(App[None]):
         """Do nothing: no text can be selected, and Textual's own asks too early for a screen (Python 3.12)."""
 
     def delay_update(self, delay: float = 0.05) -> None:
-        """Hold paints until the coming screen has taken over; all 50 ms of Textual were most of a switch of pages."""
+        """Hold paints until the coming screen has taken over, at most `delay` seconds.
+
+        Textual holds them for the whole 50 ms at each switch of pages, which was most of the time from a key to the
+        page.
+        """
         held = ExitStack()
         held.enter_context(self.batch_update())
 
@@ -482,7 +486,9 @@ class SparkdashApp(App[None]):
 
 
 def named_keys(screen: Screen[Any]) -> dict[str, list[ActiveBinding]]:
-    """Return the keys but for Textual's by what they do here: switch and end, the panel's and page's, those of all."""
+    """Return the keys by what they do here, without Textual's own: switch and end, the panel's and the page's, then
+    those of all pages.
+    """
     found: dict[str, list[ActiveBinding]] = {}
     for one in sorted(screen.active_bindings.values(), key=lambda one: one.binding.key not in "sx"):
         if one.enabled and not (one.binding.system or one.binding.action.startswith(("app.focus", "screen."))):

@@ -259,7 +259,10 @@ HEAD = 2
 
 @lru_cache(maxsize=4096)
 def shorten_apart(name: str, width: int, others: frozenset[str]) -> str:
-    """Cut `name` in its middle, at a place where none of `others` could be meant if there is one."""
+    """Cut `name` in its middle to `width` cells, at a place where none of `others` could be meant.
+
+    Where no width is enough for that, the middle it is.
+    """
     name = strip_controls(name)
     if cell_len(name) <= width or width < 1:
         return shorten(name, width)

@@ -119,7 +119,9 @@ def next_name(theme: str) -> str:
 
 
 def first_theme(env: Mapping[str, str], kept: str | None) -> str:
-    """Choose by NO_COLOR (https://no-color.org), SPARKDASH_THEME, the kept name, or the terminal's COLORFGBG."""
+    """Choose the theme of a start: NO_COLOR (https://no-color.org), SPARKDASH_THEME, the kept name, the terminal's
+    background as far as COLORFGBG tells it.
+    """
     if env.get("NO_COLOR"):
         return PLAIN
     for name in (env.get("SPARKDASH_THEME"), kept):

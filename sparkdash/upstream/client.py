@@ -196,7 +196,11 @@ class Upstream:
         await self._pool.close()
 
     async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> SmallResponse:
-        """Send a GET, whatever the answer's status. Raises UpstreamError as `open` does, or code `engine_timeout`."""
+        """Send a GET and return its answer, whatever its status.
+
+        Raises:
+            UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
+        """
         return await self._whole("GET", url, _lines(headers), b"", timeout_s)
 
     async def post(self, url: str, body: bytes, *, content_type: str, timeout_s: float) -> SmallResponse:
@@ -381,9 +385,13 @@ def short_chat(model: str) -> bytes:
 
 
 async def chat_text(answer: EngineResponse, where: str) -> str:
-    """Return all text of a streamed chat, content and reasoning, in order. The text of an answer that was cut by its
-    length may be empty: some engines do not show their reasoning. Raises UpstreamError: `engine_refused`; `engine_mute`
-    when the answer ended by itself and contains no text."""
+    """Return all text of a streamed chat, content and reasoning, in order.
+
+    The text of an answer that was cut by its length may be empty: some engines do not show their reasoning.
+
+    Raises:
+        UpstreamError: `engine_refused`; `engine_mute` when the answer ended by itself and contains no text.
+    """
     texts: list[str] = []
     cut = False
     lines = Lines()

@@ -49,8 +49,11 @@ class ResponseHead:
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Return headers as they are written. Encode equal headers once, and use them for many requests. Raises
-    UpstreamError: code `engine_unreachable`: a header contains a line break, and would be written as two."""
+    """Return headers as they are written. Encode equal headers once, and use them for many requests.
+
+    Raises:
+        UpstreamError: code `engine_unreachable`: a header contains a line break, and would be written as two.
+    """
     written = [b": ".join(header) for header in headers]
     all_of_them = b"".join(written)
     if all_of_them.find(b"\n") >= 0 or all_of_them.find(b"\r") >= 0:
@@ -305,8 +308,11 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self._sent = True
 
     async def piece(self) -> bytes:
-        """Wait for more of the body and return it; empty at the end. Raises UpstreamError: code `engine_died`: the
-        connection ended before the body did."""
+        """Wait for more of the body and return it; empty at the end.
+
+        Raises:
+            UpstreamError: code `engine_died`: the connection ended before the body did.
+        """
         while not self._pieces and not self._complete:
             await self._change()
         found = self._taken()
@@ -498,15 +504,22 @@ class EngineResponse:
         return self.connection.upgraded
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it arrives, never in empty pieces. Raises UpstreamError: code `engine_died`, when the
-        connection ends before the body does."""
+        """Yield the body as it arrives, never in empty pieces.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
         while piece := await self.connection.piece():
             yield piece
 
     def pour(self, take: Take) -> Awaitable[bytes]:
         """Give each piece of the body to `take` as it comes, on the loop: `take` must not wait. Return the last piece.
-        What `take` raises is raised here. A body that was read is returned as one piece. Raises UpstreamError: code
-        `engine_died`, when the connection ends before the body does."""
+
+        What `take` raises is raised here. A body that was read is returned as one piece.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
         return self.connection.pour(take) if self._body is None else self.read()
 
     def pause(self) -> None:

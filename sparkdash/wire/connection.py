@@ -37,7 +37,9 @@ ROOM_SHARE = 16
 CLIENT_SHARE = 2
 """Share of all connections for one address beyond this box. Clients of this box cannot be told apart."""
 REFUSAL_S = 2.0
-"""Seconds for which a refused connection is kept for its request: a reset would lose an earlier answer."""
+"""Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
+request.
+"""
 REFUSALS = 16
 """Refused connections kept at once, or a quarter of the limit; further ones are closed as they come."""
 IDLE_S = 0.1
@@ -129,8 +131,9 @@ class ConnectionLimit:
     def _report_soon(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_rest)
-            self._report(Crowding(self.most, self._closed, self._refused, self._address))
+            met = Crowding(self.most, self._closed, self._refused, self._address)
             self._closed = self._refused = 0
+            self._report(met)
 
     def _report_rest(self) -> None:
         self._timer = None
@@ -197,7 +200,10 @@ class Turns:
 
 
 class Deadline:
-    """Time limit, after which `passed` is called. A timer is only set earlier: one that is early is set again."""
+    """Time limit; `passed` is called when it has passed.
+
+    The timer is only ever set earlier: one that rings too soon is set again.
+    """
 
     __slots__ = ("_loop", "_passed", "_rings_at", "_timer", "at")
 
@@ -281,9 +287,13 @@ class Shutdown:
 
 
 class ClientConnection(asyncio.Protocol):
-    """A client's connection, as uvicorn's server makes them. `heads` and `turns`: shared by the server's connections.
-    `closing`: the server's shutdown. `limit`: the limit of connections. An application that has `serve_channel` is
-    handed each request's channel; any other is called by ASGI."""
+    """A client's connection, as uvicorn's server makes them.
+
+    `heads` and `turns`: shared by the server's connections. `closing`: the server's shutdown. `limit`: the limit of
+    connections.
+
+    An application that has `serve_channel` is handed each request's channel; any other is called by ASGI.
+    """
 
     transport: asyncio.Transport
 
@@ -527,9 +537,8 @@ class ClientConnection(asyncio.Protocol):
                 self._on_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             LOG.warning("Invalid HTTP request received.")
-            if (
-                self._current is None or not self._current.begun
-            ):  # an answer under way is cut: nothing is written into it
+            # An answer under way is cut: nothing is written into it.
+            if self._current is None or not self._current.begun:
                 self.transport.write(NO_REQUEST)
             self.transport.close()
             return

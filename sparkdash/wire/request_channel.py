@@ -55,8 +55,11 @@ class RequestHead:
     )  # fmt: skip
 
     def __init__(self, raw: RawHead, *, keeps: bool) -> None:
-        """Read a head. `keeps`: the headers do not ask that the connection be closed. Raises httptools.HttpParserError
-        or ValueError: the URL is invalid, or a request of HTTP/1.1 has not exactly one Host (RFC 9112 section 3.2)."""
+        """Read a head. `keeps`: the headers do not ask that the connection be closed.
+
+        Raises httptools.HttpParserError or ValueError: the URL is invalid, or a request of HTTP/1.1 has not exactly one
+        Host (RFC 9112 section 3.2).
+        """
         self.raw = raw
         self.listener, self.version, method, url, self.headers = raw
         self.named = by_name(self.headers)
@@ -80,8 +83,11 @@ class RequestHead:
 
 
 class RequestHeadCache:
-    """Caches the first request head of the last connection, weakly. Clients open many connections in a burst, each with
-    the same head. A head, and any key in it, goes with the last connection that sent it."""
+    """Caches the first request head of the last connection, weakly.
+
+    Clients open many connections in a burst, each with the same head. A head, and any key in it, goes with the last
+    connection that sent it.
+    """
 
     def __init__(self) -> None:
         self._last: Callable[[], RequestHead | None] = lambda: None

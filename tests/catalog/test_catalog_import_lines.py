@@ -208,6 +208,12 @@ def test_an_unquoted_variable_is_split_into_words_and_a_quoted_one_is_not() -> N
     }
 
 
+@pytest.mark.parametrize("line", ["--port 8000${TP:+ --seed $TP}", "$PORT$SEED", "$PORT_AND$NONE--seed 2"])
+def test_white_space_at_the_ends_of_an_unquoted_variable_separates_words(line: str) -> None:
+    given = 'TP=2\nPORT="--max-num-seqs 4"\nSEED=" --seed 2"\nPORT_AND="--max-num-seqs 4 "\nNONE=\n'
+    assert only(f"{given}vllm serve a/b {line}")["args"]["seed"] == 2
+
+
 def test_a_word_after_a_flag_is_its_value_once_the_model_is_known() -> None:
     """As sparkdash itself writes `--disable-access-log-for-endpoints`."""
     line = "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora"

@@ -208,7 +208,9 @@ def fit_cell(arms: Mapping[str, Values]) -> Fit:
 
 def fit_means(arms: Mapping[str, Values]) -> Fit:
     """Fit the model to figures that count in full: those of whole cells, or of requests without hiccups.
-    Raises ValueError: a figure is not positive.
+
+    Raises:
+        ValueError: a figure is not positive.
     """
     return _fit(logarithms(arms))
 

@@ -82,14 +82,18 @@ def bootstrap_median(values: Sequence[float]) -> Interval:
 
 def geomean(ratios: Sequence[float]) -> float:
     """The geometric mean of positive ratios: the only mean by which B over A is one over A over B.
-    Raises ValueError: there are none, or one is not positive.
+
+    Raises:
+        ValueError: there are none, or one is not positive.
     """
     return math.exp(fmean(math.log(ratio) for ratio in ratios))
 
 
 def token_rate(tokens: Sequence[float], seconds: Sequence[float]) -> float:
     """Sum of tokens over sum of seconds; the mean of the single rates would be too high.
-    Raises ZeroDivisionError: no time passed.
+
+    Raises:
+        ZeroDivisionError: no time passed.
     """
     return sum(tokens) / sum(seconds)
 

@@ -78,7 +78,10 @@ async def measure_cell(
     write: Callable[[RequestSample], None],
     told: Callable[[RequestSample], None],
 ) -> CellRecord:
-    """Measure these repetitions; return the closing record. Raises UpstreamError: the engine counts prompts no more."""
+    """Measure these repetitions; return the closing record. Raises UpstreamError: the engine counts prompts no more.
+
+    `write` keeps a sample, `told` shows it.
+    """
     started_at = datetime.now(UTC)
     sent = {rep: await _built(cell_context, key, rep) for rep in reps}
     if refusal := await _warm_up(cell_context, key):
@@ -224,7 +227,7 @@ def _close_cell(
     clocks = _known(look.clock_mhz for look in loaded)
     known = () if cell_context.fastest_mhz is None else (cell_context.fastest_mhz,)
     cell_context.fastest_mhz = max((*clocks, *known), default=None)
-    idle = _under_load(looks[0], float("inf"))
+    idle = _under_load(looks[0], float("inf"))  # its clock says nothing
     void = voids.cell_void_reason([idle, *loaded], cell_context.fastest_mhz)
     counts = _counted(before, after)
     if counts is None:

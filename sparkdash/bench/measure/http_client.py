@@ -66,7 +66,9 @@ class TimedConnections:
 
     async def post(self, root: str, path: str, headers: Mapping[str, str], body: bytes) -> TimedAnswer:
         """Send a POST and read the answer to its end. Time starts once the connection is established.
-        Raises OSError: nobody listens, the connection broke, or nothing came for SILENCE_S (TimeoutError).
+
+        Raises:
+            OSError: nobody listens, the connection broke, or nothing came for SILENCE_S (TimeoutError).
         """
         parts = urlsplit(root)
         head = _head(f"{parts.path}{path}", {"Host": parts.netloc, **headers}, len(body))
@@ -359,7 +361,9 @@ class BenchClient:
 
     async def get(self, path: str, *, timeout_s: float = 10.0, url: str | None = None) -> bytes:
         """Return the body of a GET, from `url` where given.
-        Raises UpstreamError: nothing answers, or with another status than 200.
+
+        Raises:
+            UpstreamError: nothing answers, or with another status than 200.
         """
         if url is None:
             return await _asked(self._small, "GET", self.url + path, timeout_s, self.headers)
@@ -396,7 +400,7 @@ def _doubted(answer: StreamedAnswer, lag_ms: float) -> StreamedAnswer:
 
 
 def _client(url: str, uds: Path | None = None) -> httpx.AsyncClient:
-    """Return a client without the environment's proxy, which reads certificates (40 ms) for https only."""
+    """Return a client without the environment's proxy. It reads certificates, which takes 40 ms, for https only."""
     transport = httpx.AsyncHTTPTransport(uds=str(uds) if uds else None, verify=url.startswith("https:"))
     return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=True)
 

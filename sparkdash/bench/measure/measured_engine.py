@@ -44,7 +44,9 @@ class UrlServer:
 
 async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
     """Find out who answers at the client's URL. `wanted` is the model to measure; None: the first that is listed.
-    Raises UpstreamError: nobody answers, or no OpenAI-compatible server does.
+
+    Raises:
+        UpstreamError: nobody answers, or no OpenAI-compatible server does.
     """
     cards = await _models(client)
     model = wanted or next(iter(model_list.served_models(cards)), None)
@@ -268,7 +270,9 @@ class PromptTokenCounter:
 
     async def __call__(self, kind: str, content: str) -> int:
         """Return the tokens of the whole prompt, whose text is of that class.
-        Raises UpstreamError: the engine stopped answering, or telling.
+
+        Raises:
+            UpstreamError: the engine stopped answering, or telling.
         """
         if not self.exact:
             return self.offset + round(len(content) * self.per_character[kind])

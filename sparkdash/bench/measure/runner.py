@@ -123,7 +123,9 @@ class Runner:
 
     async def run(self) -> Results:
         """Measure every gap and return the results. Ends early only by cancellation or an error; call again to resume.
-        Raises SparkdashError: an arm does not come up, the folder cannot be written, or another process writes it.
+
+        Raises:
+            SparkdashError: an arm does not come up, the folder cannot be written, or another process writes it.
         """
         with Journal(self._place) as journal:
             results = run_folder.read_results(self._place)

@@ -146,7 +146,9 @@ class KnownSpeeds(Frozen):
 
 def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tuple[Arm, ...]:
     """Return an arm per word, a profile's exact name or a URL. A profile named twice is compared with itself (A/A).
-    Raises AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
+
+    Raises:
+        AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
     """
     arms: list[Arm] = []
     for name in names:

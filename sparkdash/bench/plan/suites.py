@@ -186,7 +186,9 @@ class Suite(_Given):
 
     def with_corpus(self, name: str) -> Self:
         """Return the suite with prompts cut from that text.
-        Raises AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
+
+        Raises:
+            AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
         """
         if all(all(group.text) or group.kind is Kind.MATH for group in self.cells):
             raise AdmissionError(
@@ -345,7 +347,9 @@ def _invalid(problems: list[ProfileProblem]) -> ProfileError:
 
 def suite_of_run(run: Run) -> Suite:
     """Load the suite and the corpus that the run measures.
-    Raises AdmissionError: `suite_changed`, `corpus_changed`, and as `load_suite` and `load_corpus`.
+
+    Raises:
+        AdmissionError: `suite_changed`, `corpus_changed`, and as `suites.load_suite` and `load_corpus`.
     """
     suite = load_suite(run.suite_file or run.suite)
     if run.corpus is not None:

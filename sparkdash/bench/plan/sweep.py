@@ -23,7 +23,10 @@ HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sw
 
 def write_sweep_file(family: str, text: str) -> Path:
     """Write the profiles into a file of their own; return its path.
-    Raises AdmissionError: `sweep_taken`: the owner has a file of that name; HostError: `sweep_unwritable`.
+
+    Raises:
+        AdmissionError: `sweep_taken`: the owner has a file of that name.
+        HostError: `sweep_unwritable`.
     """
     file = sweep_file_path(family)
     if file.exists() and not _is_sweeps(file):
@@ -108,8 +111,10 @@ class Sweep(Frozen):
 
     def document(self, profile: Profile) -> dict[str, Any]:
         """Build the profile file: the profile, and a variant per value.
-        Raises AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with
-        the mask.
+
+        Raises:
+            AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with
+                the mask.
         """
         base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
         if MASK in json.dumps([base.get(key) for key in ("env", "args", "command")]):

@@ -25,7 +25,7 @@ WORK: tuple[tuple[str, Get], ...] = (
 )
 """Properties of the work asked of an engine. A difference makes it another measurement."""
 
-BOX: tuple[tuple[str, Get], ...] = (
+SETUP: tuple[tuple[str, Get], ...] = (
     ("the driver", lambda one: one.driver),
     ("the kernel", lambda one: one.kernel),
     ("the KV cache's type", lambda one: one.kv_dtype),
@@ -95,7 +95,7 @@ def _pair(arm: ArmReport, other: ArmReport) -> Iterator[ComparisonFlag]:
 
 def _against(arm: str, base: str, mine: Provenance, theirs: Provenance) -> Iterator[ComparisonFlag]:
     yield from _told(True, arm, base, WORK, mine, theirs)
-    yield from _told(False, arm, base, BOX, mine, theirs)
+    yield from _told(False, arm, base, SETUP, mine, theirs)
 
 
 def _told(
@@ -115,7 +115,7 @@ def _told(
 
 
 def _unsteady(arm: str, launches: Sequence[LaunchRecord]) -> Iterator[ComparisonFlag]:
-    for name, get in (*WORK, *BOX, *BUILD):
+    for name, get in (*WORK, *SETUP, *BUILD):
         seen = {get(one.provenance) for one in launches} - {None}
         if len(seen) > 1:
             words = ", ".join(sorted(_word(one) for one in seen))

@@ -285,7 +285,8 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
     try:
         # a YAML block has a line per flag, without the shell's continuations
         commands = parse_commands(" ".join(cmd.splitlines()).replace("\\ ", " "), notes, is_joined=True)
-        own, made = values.profile_name(model) or None, None
+        own = values.profile_name(model) or None
+        made = None
         if commands:
             made = podman_line.import_command(commands[0], notes, own, any_server=True)
     except ProfileError as error:

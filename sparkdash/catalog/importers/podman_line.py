@@ -116,7 +116,9 @@ def container_fields(options: list[tuple[str, str | None]], notes: ImportNotes) 
     for key, value in options:
         if _gpu(key, value):
             made["gpu"] = True
-        elif not (value and _carry(key, value, made, notes)) and key not in SILENT:
+            continue
+        carried = bool(value) and _carry(key, value, made, notes)
+        if not carried and key not in SILENT:
             note_left_out(key, value, notes)
     if made["gpu"]:
         del made["gpu"]

@@ -34,13 +34,30 @@ def unescaped(text: str) -> str:
 
 
 def _split_fields(parts: list[str]) -> list[str]:
-    """Split the last part, an unquoted variable's text, at its white space; return the words that are complete."""
-    pieces = parts.pop().split()
-    if len(pieces) < 2:
-        parts += pieces
+    """Split the last part, the text of an unquoted variable, at its white space, as a shell does.
+
+    Returns the words that are complete; `parts` keeps what the next characters are added to.
+    """
+    text = parts.pop()
+    pieces = text.split()
+    if not pieces:
+        if text and any(parts):
+            done = ["".join(parts)]
+            parts.clear()
+            return done
         return []
-    done = ["".join(parts) + pieces[0], *pieces[1:-1]]
-    parts[:] = pieces[-1:]
+    done = []
+    if text[0].isspace() and any(parts):
+        done.append("".join(parts))
+        parts.clear()
+    if len(pieces) > 1:
+        done.append("".join(parts) + pieces[0])
+        parts.clear()
+        done += pieces[1:-1]
+    parts.append(pieces[-1])
+    if text[-1].isspace():
+        done.append("".join(parts))
+        parts.clear()
     return done
 
 

@@ -21,6 +21,8 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import ProfileError
 from sparkdash.units import counted, duration
 
+BAR = 20
+
 
 def plan_document(
     results: Results,
@@ -177,14 +179,16 @@ class RunProgress:
             rate = step.sample.decode_tok_s
             self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
         where = f"launch {step.launch + 1}/{step.launches} {self._letters.get(step.arm, '')}"
-        what = cell_name(step.cell) if step.doing == "measuring" and step.cell else step.doing
-        if step.doing == "launching" and step.world and step.world.swap:
-            swap = step.world.swap
-            what = f"{swap.phase.value} {swap.target or ''}".strip()
-        filled = round(step.share * 20)
+        what, filled = _doing(step), round(step.share * BAR)
         left = f"  about {duration(step.left_s)} left" if step.left_s else ""
-        bar = f"[{'#' * filled}{'-' * (20 - filled)}] {100 * step.share:.0f} %"
+        bar = f"[{'#' * filled}{'-' * (BAR - filled)}] {100 * step.share:.0f} %"
         self.line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
+
+
+def _doing(step: RunStep) -> str:
+    if step.doing == "launching" and step.world and (swap := step.world.swap):
+        return f"{swap.phase.value} {swap.target or ''}".strip()
+    return cell_name(step.cell) if step.doing == "measuring" and step.cell else step.doing
 
 
 def cell_name(key: CellKey) -> str:

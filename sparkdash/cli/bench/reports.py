@@ -100,7 +100,7 @@ MatrixSuite = Annotated[
 
 
 def read_report(run: str, math: str | None = None) -> Report:
-    """`math` adds the right answers of another run. Raises AdmissionError."""
+    """Assemble the report of a run; `math` adds the right answers of another. Raises AdmissionError."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.plan.suites import is_measurable
     from sparkdash.bench.report.assemble import add_math_scores, assemble_report

@@ -129,7 +129,10 @@ def _text(data: bytes, what: str) -> str:
 
 
 def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
-    """Write one file per profile into a folder (as a missing path without a suffix is), or a single one into a file."""
+    """Write one file per profile into a folder, or a single profile into a file; write nothing if a file exists.
+
+    A missing path counts as a folder, unless it has the suffix of a profile file.
+    """
     from sparkdash.catalog.load import SUFFIXES
 
     folder = output.is_dir() or not (output.exists() or output.suffix in SUFFIXES)

@@ -63,7 +63,7 @@ BLOCK = 16
 HOST_BYTES = int(5.6 * GIB)
 """Memory beyond the share: host side and CUDA graphs on a GB10 (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118)."""
 LOADER_BYTES = int(4.4 * GIB)
-"""Memory of the instanttensor loader: 15.0 or 10.6 GiB of KV cache (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)."""
+"""Memory of the instanttensor loader: a KV cache of 10.6 instead of 15.0 GiB (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)."""
 FAST_LOADER = (0, 22)
 """Version from which fastsafetensors is among its dependencies."""
 READ = "Read, since a Spark copies slowly out of mapped files (vcruz305/vllm-exl3 PR#28)."

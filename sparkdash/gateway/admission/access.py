@@ -90,8 +90,13 @@ class AccessControl:
 
     def admit(self, key: Key, scope: Scope, *, counts: bool) -> None:
         """Admit a request of this key to a route of that scope now; who may control may also read the metrics.
-        `counts`: it is work for an engine, within the key's limits. Raises AdmissionError: 401 `key_expired`; 403
-        `scope_refused`, `whole_box_refused`; 429 with Retry-After: `key_requests_used_up`, `key_tokens_used_up`."""
+
+        `counts`: it is work for an engine, within the key's limits.
+
+        Raises:
+            AdmissionError: 401 `key_expired`; 403 `scope_refused`, `whole_box_refused`; 429 with Retry-After:
+                `key_requests_used_up`, `key_tokens_used_up`.
+        """
         if key.has_expired(self._clock()):
             raise AdmissionError(
                 f"The key {key.name!r} has expired.",
@@ -172,7 +177,10 @@ _MAPPED = "0000000000000000FFFF0000"
 
 def refuse_other_users(client: Address, server: Address) -> None:
     """Refuse a request over TCP, without a key, of any user but the daemon's own and root; blocks for milliseconds.
-    Raises AdmissionError: code `not_the_owner`, status 403."""
+
+    Raises:
+        AdmissionError: code `not_the_owner`, status 403.
+    """
     uid = peer_uid(client, server)
     if uid not in (os.geteuid(), 0):
         raise AdmissionError(

@@ -48,8 +48,13 @@ def is_loopback(name: str) -> bool:
 
 
 def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix: bool) -> HeaderList:
-    """Check host and origin; return the CORS headers for every answer, none for a program. `unix`: it came through the
-    unix socket, which no web page can open. Raises AdmissionError: it is neither a program, nor a page that may ask."""
+    """Check host and origin; return the CORS headers for every answer, none for a program.
+
+    `unix`: it came through the unix socket, which no web page can open.
+
+    Raises:
+        AdmissionError: it is neither a program, nor a page that may ask.
+    """
     host, origin = headers.get(b"host") or "", headers.get(b"origin")
     if not unix:
         _check_host(host, policy)
@@ -68,7 +73,11 @@ def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix
 
 
 def check_size(url: int, headers: int) -> None:
-    """Raise AdmissionError: 414 `url_too_long`; 431 `too_many_headers`, before anything reads them."""
+    """Refuse a request with too long an address or too many headers, before anything reads them.
+
+    Raises:
+        AdmissionError: 414 `url_too_long`; 431 `too_many_headers`.
+    """
     if url > URL:
         raise AdmissionError(
             f"The request's path and query have {url} characters.",
@@ -132,7 +141,10 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
 
 
 def _check_same_origin(origin: str | None, own: bool, site: str | None) -> None:
-    """Refuse every page but this origin's own. `site`: the browser's word; pictures and links have no Origin."""
+    """Refuse every page but this origin's own: the gateway's page, or a browser at /api itself.
+
+    `site`: where a browser says that the request comes from; pictures and links have no Origin.
+    """
     if not own or site not in (None, "same-origin", "none"):
         raise AdmissionError(
             f"A web page of {(origin or 'another site')[:80]!r} called the control API, which pages may not use.",
@@ -142,7 +154,11 @@ def _check_same_origin(origin: str | None, own: bool, site: str | None) -> None:
 
 
 def check_json(content_type: str) -> None:
-    """Refuse a body that is no JSON (415 `not_json`): a web page's form can post such a one across sites."""
+    """Refuse a body that is not JSON: a web page's form can post such a body across sites without a preflight request.
+
+    Raises:
+        AdmissionError: code `not_json`, status 415.
+    """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise AdmissionError(
             f"The control API takes JSON, not {content_type[:80]!r}.",

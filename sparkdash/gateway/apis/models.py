@@ -37,8 +37,11 @@ _CLAUDE_CODE = "claude-code/"
 
 def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_CHOICES) -> dict[str, Any]:
     """List every profile that can run, each followed by its aliases and modes, then names for several profiles
-    (`choices`), then `auto`. The running profile comes first, as clients without a default take the first. The list is
-    one page, also in Anthropic's format."""
+    (`choices`), then `auto`.
+
+    The running profile comes first, as clients without a default take the first. The list is one page, also in
+    Anthropic's format.
+    """
     items = [model_item(snapshot, profile, name) for profile in runnable(snapshot) for name in model_names(profile)]
     if user_agent.startswith(_CLAUDE_CODE):
         items += [

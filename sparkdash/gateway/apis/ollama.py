@@ -364,8 +364,11 @@ async def refuse_ollama(exchange: Exchange, error: SparkdashError) -> None:
 
 
 async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
-    """Say whether a model is on this box. Nothing is downloaded: the disk is its owner's to fill. Raises
-    AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing."""
+    """Say whether a model is on this box. Nothing is downloaded: the disk is its owner's to fill.
+
+    Raises:
+        AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
+    """
     await deps.refresh()
     wanted = _wanted(deps, exchange, name)
     profile = _profile(deps, wanted)
@@ -458,8 +461,11 @@ def _expires_at(deps: Deps, engine: Engine) -> str:
 
 
 def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    """Build the entry of one model. The digest is the profile's fingerprint, which changes with the launch. An unknown
-    size is 0: Zed and JetBrains reject a list in which a model has no size."""
+    """Build the entry of one model.
+
+    The digest is the profile's fingerprint, which changes with the launch. An unknown size is 0: Zed and JetBrains
+    reject a list in which a model has no size.
+    """
     weights = _weights(deps, profile.name)
     return {
         "name": name,

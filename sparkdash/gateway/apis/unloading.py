@@ -13,8 +13,11 @@ from sparkdash.keyring import Scope
 
 
 async def unload_model(deps: Deps, exchange: Exchange, profile: str | None) -> None:
-    """Stop an engine that nobody uses; None: all engines. Who may control the box may do it. Raises AdmissionError: 403
-    `not_the_owner`, `scope_refused`, `whole_box_refused`; 409 `in_use`."""
+    """Stop an engine that nobody uses; None: all engines. Who may control the box may do it.
+
+    Raises:
+        AdmissionError: 403 `not_the_owner`, `scope_refused`, `whole_box_refused`; 409 `in_use`.
+    """
     await refuse_unloading(exchange)
     await stop_unused(deps, profile)
 

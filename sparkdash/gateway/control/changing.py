@@ -182,7 +182,8 @@ SOCKET_ONLY = frozenset(
         "allowed_origins", "hf_home", "cache_dir", "capture", "guard", "history",
     }
 )  # fmt: skip
-"""Keys for the box's owner: they run programs, open the port, name files, disarm the guard or shorten the past."""
+"""Settings that no client's key may change: they run programs, open the port, name files, disarm the guard or
+shorten the past."""
 
 
 _NO_FILE = ("The demo has no config.toml.", "no_settings", "Without a demo, the settings are in config.toml.")

@@ -132,7 +132,10 @@ class FeedResponse(Response):
 
 
 async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Encode lines, secrets masked, until `key_holds` no longer; a failure after the first line is the last line."""
+    """Encode lines, secrets masked, until the caller's key no longer `key_holds`.
+
+    A failure after the first line becomes the last line, as the status has gone out.
+    """
     try:
         async for line in lines:
             if not key_holds():

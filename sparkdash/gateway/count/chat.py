@@ -67,7 +67,11 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
     """Translate the whole conversation. `system_first`: the template takes a system message only at the beginning.
-    Raises InvalidPrompt: it is not of the protocol. Uncountable: it has pictures, or blocks newer than this."""
+
+    Raises:
+        Refused: it is not of the protocol.
+        Uncountable: it has pictures, or blocks that are newer than this.
+    """
     given = _objects(body.get("messages"), "messages")
     system = "".join(_system(body.get("system")))
     if system_first:

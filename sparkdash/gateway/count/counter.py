@@ -35,7 +35,11 @@ class TokenCounter(ChildProcess):
         self._hf_home = hf_home
 
     async def tokens(self, profile: Profile, body: bytes) -> int:
-        """Count as the profile's engine would. Raises AdmissionError: `not_loaded`: only it can; `invalid_request`."""
+        """Count the tokens of the request's prompt as the profile's own engine would.
+
+        Raises:
+            AdmissionError: 404 `not_loaded`: only the engine could tell; 400 `invalid_request`.
+        """
         how = adapter_of(profile).prompting(profile)
         if isinstance(how, str):
             raise not_loaded_error(profile, how)

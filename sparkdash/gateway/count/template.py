@@ -147,8 +147,11 @@ class Template:
 
     @cached_property
     def system_first(self) -> bool:
-        """Whether system messages are allowed at the beginning only. Tested as vLLM does: without transformers'
-        additions, so that a template that needs them counts as one that refuses."""
+        """Whether system messages are allowed at the beginning only.
+
+        Tested as vLLM does: without transformers' additions, so that a template that needs them counts as one that
+        refuses.
+        """
         bare = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         turns = [{"role": role, "content": "t"} for role in _TURNS]
         try:

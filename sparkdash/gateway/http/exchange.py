@@ -316,8 +316,11 @@ class Exchange:
         self._channel.detach()
 
     async def client_gone(self) -> None:
-        """Wait for the client to hang up. Call after the body was read, instead of `on_disconnect`. Raises ClientGone:
-        the client hung up before the answer was finished."""
+        """Wait for the client to hang up. Call after the body was read, instead of `on_disconnect`.
+
+        Raises:
+            ClientGone: the client hung up before the answer was finished.
+        """
         while (await self._channel.receive())["type"] != "http.disconnect":
             pass
         if not self.finished:

@@ -213,7 +213,11 @@ class PeekedBody:
 
 
 def peek_body(body: bytes, content_type: str) -> PeekedBody:
-    """Read a body's keys; none of another kind. Raises AdmissionError: 400 `invalid_json`, `invalid_model`."""
+    """Read a body's keys. A body that is neither JSON nor a form has none.
+
+    Raises:
+        AdmissionError: code `invalid_json`, `invalid_model`; status 400.
+    """
     kind = _media_type(content_type)
     if kind == FORM:
         scanner = FormScanner(form_boundary(content_type))

@@ -594,8 +594,11 @@ def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
 
 
 def _lacks_usage(peeked: PeekedBody, route: Route) -> bool:
-    """Whether the stream would carry no token counts. Options that do not mention usage are left alone: engines differ
-    in their default (vLLM before 0.18 takes them for a yes)."""
+    """Whether the stream would carry no token counts.
+
+    Options that do not mention usage are left alone: engines differ in their default (vLLM before 0.18 takes them for a
+    yes).
+    """
     if route.dialect not in _COUNTS_ARE_ASKED_FOR:
         return False
     options = peeked.stream_options

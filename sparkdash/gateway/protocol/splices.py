@@ -118,8 +118,11 @@ class ContinuedResponse(FrameSplice):
 
 
 class ContinuedMessage(FrameSplice):
-    """Continues a /v1/messages stream after our own thinking block. The block is closed and the engine's blocks are
-    numbered after it. The engine's message_start is removed; its counts go out with the last ones."""
+    """Continues a /v1/messages stream after our own thinking block.
+
+    The block is closed and the engine's blocks are numbered after it. The engine's message_start is removed; its counts
+    go out with the last ones.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +208,7 @@ class _Chunks(FrameSplice):
 
 
 class _Whole:
-    """Splice of an answer that is no stream; holds up to `limit` bytes back until they are all, and changes them."""
+    """Splice of an answer that is no stream: held back until it has ended, then changed; beyond `limit` it passes."""
 
     def __init__(self, limit: int, change: Callable[[bytes], bytes]) -> None:
         self._limit = limit

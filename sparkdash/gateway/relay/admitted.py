@@ -162,9 +162,13 @@ def find_profile(name: str, catalog: Catalog) -> Profile | None:
 
 
 def profile_to_count_offline(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
-    """Find the profile whose tokens must be counted without its engine; None if the engine runs or is remote. The state
-    may be old by the time of the lease; then one more swap is made, and nothing is wrong. Raises AdmissionError: as
-    `find` does."""
+    """Find the profile whose tokens must be counted without its engine; None if the engine runs or is remote.
+
+    The state may be old by the time of the lease; then one more swap is made, and nothing is wrong.
+
+    Raises:
+        AdmissionError: as `find` does.
+    """
     if name == AUTO:
         return None
     profile = catalog.find(name)
@@ -275,8 +279,11 @@ def admit_request(
     peeked: PeekedBody,
     upload: Upload | None = None,
 ) -> RequestContext:
-    """Find what the request's model means, and whether it may have it. `upload`: its body, where it is on disk. Raises
-    AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use."""
+    """Find what the request's model means, and whether it may have it. `upload`: its body, where it is on disk.
+
+    Raises:
+        AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
+    """
     head, key = exchange.head, exchange.key
     word = priority_word(head.priority)
     batch = word == "batch" or (word is None and (peeked.service_tier == "flex" or (key is not None and key.batch)))

@@ -230,8 +230,11 @@ async def relay_request(
     on_row: Callable[[RequestRow], object] | None = None,
     before: Callable[[RequestContext], Awaitable[bool]] | None = None,
 ) -> None:
-    """Answer one request of the engine API. `route`: set where the path alone does not tell it. `on_row`: gets the
-    request's row. `before`: may change the body of an admitted request, or answer it, which it says by True."""
+    """Answer one request of the engine API.
+
+    `route`: set where the path alone does not tell it. `on_row`: gets the request's row. `before`: may change the body
+    of an admitted request, or answer it, which it says by True.
+    """
     route = route or find_route(exchange.raw_path)
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))

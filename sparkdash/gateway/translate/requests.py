@@ -39,8 +39,12 @@ class ChatRequest:
 
 
 def as_chat(path: str, asked: Mapping[str, Any]) -> ChatRequest:
-    """Translate a request. Raises AdmissionError: `invalid_request`: a key is missing, or of another shape;
-    `previous_response_not_found`; `not_translatable`: it has content that no chat has."""
+    """Translate a request.
+
+    Raises:
+        AdmissionError: `invalid_request`: a key is missing, or of another shape; `previous_response_not_found`;
+        `not_translatable`: it has content that no chat has.
+    """
     made = ChatRequest()
     known, write = (_MESSAGES_KEYS, _write_messages) if path == "/v1/messages" else (_RESPONSES_KEYS, _write_responses)
     given = {key: value for key, value in asked.items() if value is not None}

@@ -44,7 +44,13 @@ from sparkdash.units import KIB
 
 SCANNED = (b"\npgscan_kswapd ", b"\npgscan_direct ")
 RECLAIMED = (b"\npgsteal_kswapd ", b"\npgsteal_direct ")
-STALLS = tuple(b"\nallocstall%s " % zone for zone in (b"", b"_normal", b"_movable", b"_dma32", b"_dma"))
+STALLS = (
+    b"\nallocstall ",
+    b"\nallocstall_normal ",
+    b"\nallocstall_movable ",
+    b"\nallocstall_dma32 ",
+    b"\nallocstall_dma ",
+)
 
 
 class VitalsFiles:

@@ -62,6 +62,7 @@ class GuardVerdict:
 
     level: GuardLevel
     pressed: bool
+    """Whether rising pressure made the level one worse."""
     kill: bool
     fall: float = 0.0
     """Bytes a second by which available memory falls; 0 without a fall."""

@@ -62,7 +62,9 @@ class Vitals:
     available: int
     free: int | None = None
     scanned: int | None = None
+    """Pages scanned for reclaim."""
     reclaimed: int | None = None
+    """Pages reclaimed."""
     stalls: int | None = None
     """Times that a program had to reclaim pages itself."""
     read_bytes: int | None = None

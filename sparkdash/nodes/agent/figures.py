@@ -55,8 +55,10 @@ class FiguresStream:
 
     async def follow(self, first: Callable[[], object]) -> None:
         """Run the script until it ends; `first` is called once it can be asked.
-        Raises HostError: always, with the reason of the end. node_unreachable: silence, or a lost connection;
-        node_unreadable.
+
+        Raises:
+            HostError: always, with the reason of the end. node_unreachable: silence, or a lost connection;
+                node_unreadable.
         """
         async with self._connection.child(stream_argv(FIGURES, self._owner)) as process:
             said = asyncio.create_task(_last_words(process), name="node stderr")
@@ -141,7 +143,9 @@ LEAST_SILENCE_S = 3.0
 HEARTBEAT_S = 15.0
 """Longest pause between two questions."""
 FRESH_S = 3.0
+"""Deadline of a question for the memory of now."""
 BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Pauses before the stream is begun again; the last one repeats."""
 STABLE_S = 60.0
 """Life of a stream after which the pauses begin with the shortest again."""
 QUESTIONS_LIMIT = 100

@@ -35,6 +35,7 @@ SILENCE_S = 90.0
 SCAN_S = 5.0
 """Interval of the search for engines' processes, and of the look whether the guard runs."""
 FIRST_S = 5.0
+"""Interval of ticks until the daemon asks for another."""
 COMMAND_LIMIT = 256 * 1024
 
 

@@ -151,7 +151,9 @@ class ClusterRuntime:
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Start the workers, then the head; if one container does not start, remove the others.
-        Raises HostError: as the node's runtime; names the node where it is not this box.
+
+        Raises:
+            HostError: as the node's runtime; names the node where it is not this box.
         """
         engine = members_of(spec)
         self._ends.pop(spec.name, None)
@@ -283,8 +285,10 @@ class ClusterRuntime:
 
     async def wait(self, name: str) -> int:
         """Wait for the first end of any of the engine's containers; return its exit code.
-        Raises HostError: node_unreachable, when one of its nodes was silent for too long; node_restarted; link_down,
-        when they no longer reach each other; rank_held; else as the runtime.
+
+        Raises:
+            HostError: node_unreachable, when one of its nodes was silent for too long; node_restarted; link_down, when
+                they no longer reach each other; rank_held; else as the runtime.
         """
         engine = self._engines.get(name)
         if engine is None or engine.is_local:

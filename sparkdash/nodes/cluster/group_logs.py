@@ -41,7 +41,9 @@ class GroupLogs:
         self, engine: EngineMembers, *, follow: bool, tail: int | None, last: Sequence[str] = ()
     ) -> AsyncGenerator[str, None]:
         """Read the lines of all members; `last` are added at the end of what is there now.
-        Raises HostError: the head's log cannot be read.
+
+        Raises:
+            HostError: the head's log cannot be read.
         """
         lines = self._followed(engine, tail) if follow else self._now(engine, tail, last)
         async with aclosing(lines):

@@ -43,7 +43,10 @@ class RemoteCommands:
         self, argv: Sequence[str], *, deadline_s: float | None, variables: Mapping[str, str] | None = None
     ) -> CommandResult:
         """Run a program to its end; without a deadline, over the connection for streams.
-        Raises TimeoutError, FileNotFoundError: as a local command; HostError: the node cannot be reached.
+
+        Raises:
+            TimeoutError, FileNotFoundError: as a local command.
+            HostError: the node cannot be reached.
         """
         if any("\0" in word for word in argv):
             raise ValueError("embedded null byte")

@@ -185,7 +185,9 @@ def run_watched(
     deadline_s: float = math.inf,
 ) -> CommandResult:
     """Run a command; `look` is called with the end of its output again and again meanwhile.
-    Raises Stopped; TimeoutError after `deadline_s`.
+
+    Raises:
+        Stopped; TimeoutError after `deadline_s`.
     """
     until = time.monotonic() + deadline_s
     with (

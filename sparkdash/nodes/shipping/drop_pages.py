@@ -13,6 +13,7 @@ import time
 EVERY_S = 2.0
 SILENCE_S = 60.0
 LEAST = 16 << 20
+"""Size below which a file does not matter."""
 
 
 def drop(root: str) -> None:

@@ -50,7 +50,9 @@ class ImageCopy:
 
     def compare(self, image: str, *, alike: bool) -> CopyItem:
         """Find out whether the node has the image; with `alike` it must be the same as here.
-        Raises HostError: node_unreachable, runtime_failed, runtime_timeout.
+
+        Raises:
+            HostError: node_unreachable, runtime_failed, runtime_timeout.
         """
         here, there = self._facts(image, here=True), self._facts(image, here=False)
         equal = there is not None and (not alike or here is None or here.id == there.id)
@@ -66,7 +68,9 @@ class ImageCopy:
 
     def send(self, image: str) -> None:
         """Copy the image; the node gives it the name that it has here.
-        Raises HostError: image_missing, image_by_digest, disk_full, node_unreachable, runtime_failed.
+
+        Raises:
+            HostError: image_missing, image_by_digest, disk_full, node_unreachable, runtime_failed.
         """
         if "@" in image:
             raise HostError(
@@ -158,7 +162,9 @@ class NodeShipper:
         on_progress: Callable[[CopyProgress], object] = lambda _: None,
     ) -> CopyPlan:
         """Find out what the node lacks of a profile; `alike` False: what it has may differ from this box.
-        Raises HostError: node_unreachable; weights_unreadable.
+
+        Raises:
+            HostError: node_unreachable; weights_unreadable.
         """
         work: list[tuple[CopyKind, str, Callable[[CopyMeter], CopyItem]]] = []
         if image and self._images and profile.image and profile.fetches_nothing is None:
@@ -173,8 +179,10 @@ class NodeShipper:
 
     async def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:
         """Copy what a plan found missing; each item's last report has `done`. Closing the generator stops it.
-        Raises HostError: node_unreachable, disk_full, copy_busy, copy_refused, copy_failed, image_by_digest,
-        runtime_failed; image_missing and weights_missing for what this box has not either.
+
+        Raises:
+            HostError: node_unreachable, disk_full, copy_busy, copy_refused, copy_failed, image_by_digest,
+                runtime_failed; image_missing and weights_missing for what this box has not either.
         """
         for item in plan.missing:
             if not item.here:

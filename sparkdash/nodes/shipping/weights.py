@@ -77,7 +77,9 @@ class MissingFiles:
 
     names: tuple[str, ...]
     size: int
+    """Bytes of them."""
     total: int
+    """Bytes of the whole model."""
 
 
 def model_files(ref: ModelRef, hf_home: Path, hf_home_there: str) -> ModelFiles:
@@ -125,7 +127,9 @@ class WeightsCopy:
 
     def compare(self, files: ModelFiles, *, any_content: bool) -> MissingFiles:
         """Find what is missing on the node; `any_content`: a file of the right name is not.
-        Raises HostError: node_unreachable, copy_failed, copy_refused.
+
+        Raises:
+            HostError: node_unreachable, copy_failed, copy_refused.
         """
         self._meter.begin(CopyStep.CHECK)
         total, changes = self._listed(files, files.names, *(["--ignore-existing"] if any_content else []))
@@ -135,7 +139,9 @@ class WeightsCopy:
 
     def send(self, files: ModelFiles, missing: MissingFiles) -> None:
         """Send what is missing; resumes, and tries again after a cut. The revision's name comes last.
-        Raises HostError: disk_full, copy_failed, copy_refused, node_unreachable.
+
+        Raises:
+            HostError: disk_full, copy_failed, copy_refused, node_unreachable.
         """
         self._meter.begin(CopyStep.SEND, missing.total, missing.size)
         free = self._free(files.root)

@@ -89,7 +89,8 @@ class ReadAhead:
                 size = file.stat().st_size
                 if (page_cache.cached_bytes(opened.fileno()) or 0) < size:
                     # Else the kernel reads half a piece beyond each, and what is still in flight could not be let go.
-                    os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                    with suppress(OSError):
+                        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
                     self._files.append(file)
                     self._read += _read(opened.readinto, min(size, most - self._read), self._goes_on)
 

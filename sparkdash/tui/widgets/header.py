@@ -75,7 +75,7 @@ class TitleBar(Panel):
         room = width - length(far) - length(clock) - 2
         parts = [styled("sparkdash", Style.GOOD), host, simulated, _runs(view)]
         left = styled(" ") + join(parts, GAP)
-        for less in (parts[1:], parts[2:]):  # what runs goes last
+        for less in (parts[1:], parts[2:]):  # what runs is dropped last
             left = left if length(left) <= room else styled(" ") + join(less, GAP)
         if length(left) > room:
             left = styled(" ") + _runs(view, room - 1)

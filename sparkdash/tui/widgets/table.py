@@ -305,7 +305,10 @@ class Table(Walked):
         return next((i for i, row in enumerate(self._rows) if row.key == self.cursor), None)
 
     def _settle(self) -> None:
-        """Move a cursor whose row has gone to the first row; so too in a live list in which nobody moved it."""
+        """Move a cursor whose row has gone to the first row, or remove it where the table began without one.
+
+        The cursor of a live list that nobody has moved stays on the first row too.
+        """
         if (self.live and not self._walked) or self._index() is None:
             first = next((row.key for row in self._rows if row.stops), None)
             self.cursor = None if self.beside else first

@@ -190,10 +190,11 @@ class WeeksChart(ChartPanel):
 
     @work(group="weeks", exclusive=True)
     async def _read_weeks(self, profile: str, now: float) -> None:
+        points = 2 * self.cells
         try:
             first, second = [
                 await self.services.daemon.history_series(
-                    figure=Metric.DECODE_EACH, profile=profile, since=until - WEEK_S, until=until, points=2 * self.cells
+                    figure=Metric.DECODE_EACH, profile=profile, since=until - WEEK_S, until=until, points=points
                 )
                 for until in (now, now - WEEK_S)
             ]
