@@ -117,7 +117,7 @@ def container_fields(options: list[tuple[str, str | None]], notes: ImportNotes) 
         if _gpu(key, value):
             made["gpu"] = True
             continue
-        carried = bool(value) and _carry(key, value, made, notes)
+        carried = bool(value and _carry(key, value, made, notes))
         if not carried and key not in SILENT:
             note_left_out(key, value, notes)
     if made["gpu"]:
