@@ -34,6 +34,8 @@ LONG = 3500
 """Tokens of an answer that nobody waits for."""
 SLOW_CPUS = 0.4
 """CPUs of an engine that must not be through with such an answer too soon."""
+AGAIN = 600
+"""Tokens of an answer that a second engine makes whole: beside others it drafts at 4 a second."""
 SENT: list[Any] = []
 """The usage of every answer of `tiny`, its own warm-up left out."""
 
@@ -367,7 +369,7 @@ def engine_core(spark: Any, profile: str) -> int:
 def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Response, dict[str, Any], dict[str, Any]]:
     """The answer to a long request whose engine's core is killed while it runs; its row, and what was told of the death."""
     body = {
-        "model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": LONG, "temperature": 1,
+        "model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": AGAIN, "temperature": 1,
         "ignore_eos": True, "stream": streams,
     }  # fmt: skip
 
@@ -401,7 +403,7 @@ def test_a_request_whose_engine_core_is_killed_is_answered_by_the_next_engine(sp
     """vLLM answers 500 before it exits: the client never sees that, and the profile is started again."""
     answer, row, death = killed_at_work(spark, "tiny/ngram", streams=False)
     assert (answer.status_code, "error" in answer.json()) == (200, False), answer.text
-    assert answer.json()["usage"]["completion_tokens"] == LONG
+    assert answer.json()["usage"]["completion_tokens"] == AGAIN
     assert (row["state"], row["error"]) == ("done", None)
     assert "exited unexpectedly" in death["text"]
     assert row["finished_at"] > death["at"] > row["started_at"]
