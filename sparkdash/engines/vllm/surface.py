@@ -82,7 +82,7 @@ PHRASES = (
 
 
 class VllmSurface(EngineAdapter):
-    """What vLLM 0.11 to 0.33 and the simulated engine, which imitates it, have in common."""
+    """Base of the adapters of vLLM (0.11 to 0.33) and of the simulated engine, which imitates it."""
 
     probes = Probes(alive="/health", version="/version")
     death_words = DEATH_WORDS
