@@ -85,7 +85,7 @@ PROBE_S = 1.5
 
 
 class Probes:
-    """Which peers answer over which own address. A connection that one look begins is judged by a later one."""
+    """Probes: which peers answer over which own address. A later look judges the connection that one began."""
 
     def __init__(self) -> None:
         self.wanted: list[tuple[str, str]] = []
