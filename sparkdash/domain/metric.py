@@ -1,4 +1,4 @@
-"""Metric and Sample: one tick of telemetry. None is "not known", never zero. Pure."""
+"""Metric and Sample: one tick of telemetry. Every rate names what it divides by what; None is unknown. Pure."""
 
 from __future__ import annotations
 

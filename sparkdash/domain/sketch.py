@@ -1,4 +1,4 @@
-"""LogSketch: quantiles of many values within 1 %, in buckets that grow by a factor (DDSketch, VLDB 2019). Pure."""
+"""LogSketch: quantiles of many values within 1 %, added up in any order (DDSketch, VLDB 2019). Pure."""
 
 from __future__ import annotations
 

@@ -110,7 +110,9 @@ class Swap(Frozen):
     started_at: float
     phase_at: float
     waits_for: str | None = None
-    """Condition that the phase waits for: "2 requests of gpt-oss-120b". None: nothing, or `progress` tells it."""
+    """Condition that the present phase waits for, such as "2 requests of gpt-oss-120b". None: nothing, or `progress`
+    tells it.
+    """
     until: float | None = None
     """Deadline of that wait, Unix seconds: then requests are cut, engines killed, missing memory given up."""
     progress: LoadProgress | None = None
@@ -118,15 +120,23 @@ class Swap(Frozen):
     """Number of requests that wait for the target."""
     expected_s: float | None = None
     fraction: float | None = None
-    """Share of the whole swap, 0..1, by earlier swaps, else the log, else memory; never falls. None: unknown."""
+    """Share of the whole swap, 0..1. Never falls; 1 only once done. Measured against earlier swaps where there are any,
+    else by the log's share of the weights, else by the memory that the target needs. None: unknown, as while the swap
+    takes far longer than ever.
+    """
     still_since: float | None = None
-    """Time since which the load shows no log line and takes no memory, set after half a minute; None while it moves."""
+    """Time since which the load shows no progress: no new log line, no memory taken. Set after half a minute; None
+    while it moves.
+    """
     gives_up_at: float | None = None
     """Time at which the load is ended unless it moves before, Unix seconds; set with `still_since`."""
     heard_at: float | None = None
     """Time of the last line of the engine's log, Unix seconds, some seconds old; None before the first."""
     eta_s: float | None = None
-    """Remaining seconds at `eta_at` without a drain's rest, the median of earlier swaps; None before the first."""
+    """Remaining seconds at `eta_at`, without the rest of a drain: the median over earlier swaps.
+
+    None before the first.
+    """
     eta_low_s: float | None = None
     """Least and most that those earlier swaps still took from here; None while there is only one."""
     eta_high_s: float | None = None

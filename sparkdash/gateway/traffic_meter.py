@@ -1,5 +1,8 @@
-"""TrafficMeter: what the gateway itself counts of the requests that pass through it. Must not know HTTP or telemetry's
-loop. Rule: nothing happens per chunk. Answers are looked at when the sampler asks (`look`), and at their end."""
+"""TrafficMeter: what the gateway itself counts of the requests that pass through it.
+
+Must not know HTTP or telemetry's loop. Rule: nothing happens per chunk. Answers are looked at when the sampler asks
+(`look`), and at their end.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""RequestChannel: one request's end of its client's connection. There are two ways to answer: by ASGI's messages, and
-by calls that need neither a scope nor a message or a task for each piece."""
+"""RequestChannel: one request's end of its client's connection.
+
+There are two ways to answer: by ASGI's messages, and by calls that need neither a scope nor a message or a task for
+each piece.
+"""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ QUIET = {
 def test_what_is_asked_every_second_is_kept_out_of_the_log(
     profile: Make, launch: LaunchContext, engine: str, version: str | None, known: bool | None, quiet: bool
 ) -> None:
-    """What its own help says goes before its version: an image may hold another one, which would not start with it."""
+    """An engine's own help goes before its version: an image may hold another one, which would not start with it."""
     flag, value = QUIET[engine]
     if known is not None:
         launch = _knowing(launch, *[flag] * known)

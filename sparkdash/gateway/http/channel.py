@@ -1,6 +1,9 @@
-"""ClientChannel: the interface to one client's connection, and its implementation over ASGI. `wire.RequestChannel` of
-our own server is the other implementation: there, bytes go to the socket in the call that brings them. AsgiChannel
-serves any pair of ASGI functions, as when an answer is turned into another protocol on its way."""
+"""ClientChannel: the interface to one client's connection, and its implementation over ASGI.
+
+`wire.RequestChannel` of our own server is the other implementation: there, bytes go to the socket in the call that
+brings them. AsgiChannel serves any pair of ASGI functions, as when an answer is turned into another protocol on its
+way.
+"""
 
 from __future__ import annotations
 

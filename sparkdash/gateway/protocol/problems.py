@@ -1,5 +1,8 @@
-"""Problems: a SparkdashError in the format of each kind of client. Rule: clients show only `message`, so the hint is in
-it too. Programs find the hint apart, with our own code, and `src` tells sparkdash's errors from an engine's. Pure."""
+"""Problems: a SparkdashError in the format of each kind of client.
+
+Rule: clients show only `message`, so the hint is in it too. Programs find the hint apart, with our own code, and `src`
+tells sparkdash's errors from an engine's. Pure.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ _CANNOT = frozenset(
 
 class RetryPlan:
     """Further attempts of a failed request: a second one where the engine broke off, then the fallbacks, each with as
-    many. `instead`: error of the requested profile, once it is given up."""
+    many.
+
+    `instead`: error of the requested profile, once it is given up.
+    """
 
     def __init__(self, context: RequestContext) -> None:
         self.instead: SparkdashError | None = None

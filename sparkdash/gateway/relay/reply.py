@@ -1,5 +1,8 @@
-"""Reply: the answer to one client, from the first keep-alive to the last byte. Rule: on the hot path a chunk costs one
-note in the tap and one write, both in the call that brings it: no task, JSON, log line or lock."""
+"""Reply: the answer to one client, from the first keep-alive to the last byte.
+
+Rule: on the hot path a chunk costs one note in the tap and one write, both in the call that brings it: no task, JSON,
+log line or lock.
+"""
 
 from __future__ import annotations
 

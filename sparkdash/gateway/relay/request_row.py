@@ -1,5 +1,8 @@
-"""RequestRow: the public row of one request, from arrival to end. The end is published at once. Earlier changes
-(arrival, place, grant, first token) are published together when the row publisher's turn comes, never per chunk."""
+"""RequestRow: the public row of one request, from arrival to end.
+
+The end is published at once. Earlier changes (arrival, place, grant, first token) are published together when the row
+publisher's turn comes, never per chunk.
+"""
 
 from __future__ import annotations
 
