@@ -374,8 +374,7 @@ async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_know
     assert [n.code for n in house.notices()] == ["not_adopted_yet"]
     assert "a.yaml:3: it is not valid YAML" in house.notices()[0].text
     house.supervisor.replace_catalog(make_catalog(a, b) if fixed else make_catalog(b))
-    while house.state("a") is None and "a" in house.runtime.running():
-        await house.clock.steps()
+    await house.clock.until(lambda: house.state("a") is not None or "a" not in house.runtime.running())
     assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
     assert (house.state("a"), house.state("b")) == (EngineState.READY if fixed else None, EngineState.READY)
     assert [n.code for n in house.notices()][1:] == ([] if fixed else ["not_adopted"])
@@ -483,8 +482,7 @@ async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_read
     house.ask("a")
     await house.loads("a")
     await house.crash()
-    while house.runtime.of("a").server is None:
-        await house.clock.steps()
+    await house.clock.until(lambda: house.runtime.of("a").server)
     await house.open(make_profile("a"))
     await house.settled()
     assert house.swaps()[-1].failure.code == "bad_answer"
@@ -566,8 +564,7 @@ async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_prof
     assert [n.code for n in house.notices()] == ["runtime_missing"]
     house.runtime.missing = False
     await house.leased("b")
-    while house.state("a") is None:
-        await house.clock.steps()
+    await house.clock.until(lambda: house.state("a"))
     engines = house.supervisor.engines
     assert {name: (engine.state, engine.adopted) for name, engine in engines.items()} == {
         "a": (EngineState.READY, True),

@@ -118,8 +118,7 @@ async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, mak
     await house.loads("a")
     house.reader.others = 6 * GIB
     until = house.clock.time + 2.0  # four looks
-    while house.clock.time < until:
-        await house.clock.steps()
+    await house.clock.until(lambda: house.clock.time >= until)
     house.reader.others = 0
     await house.clock.drive(asking.granted())
     await asking.leave()

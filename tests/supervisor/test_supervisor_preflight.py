@@ -242,8 +242,7 @@ async def test_a_quick_program_that_hangs_holds_up_one_start_only(
         assert said(house, name).endswith("--metrics")
     assert house.runtime.asked == ["llama-server --help"]
     house.runtime.help = NEW
-    while flags.of(make_profile("b", **LLAMA), containerised=True) is None:
-        await house.clock.steps()
+    await house.clock.until(lambda: flags.of(make_profile("b", **LLAMA), containerised=True) is not None)
     await house.leased("a")
     assert said(house, "a").endswith("--metrics --load-mode none")
 
@@ -273,8 +272,7 @@ async def test_a_slow_program_is_asked_once_the_box_is_quiet(house: Any, make_pr
     await house.clock.steps(20)
     assert house.runtime.asked == []
     await asking.leave()
-    while flags.of(make_profile("b"), containerised=True) is None:
-        await house.clock.steps()
+    await house.clock.until(lambda: flags.of(make_profile("b"), containerised=True) is not None)
     await house.leased("b")
     assert "--disable-access-log-for-endpoints" in said(house, "b")
     assert house.runtime.asked == ["vllm serve --help=all"]
@@ -283,12 +281,10 @@ async def test_a_slow_program_is_asked_once_the_box_is_quiet(house: Any, make_pr
 async def test_a_start_ends_the_asking_of_a_slow_program(house: Any, make_profile: Any, flags: FlagStore) -> None:
     house.runtime.help = None
     await house.open(make_profile("a"), flags=flags)
-    while not house.runtime.asked:
-        await house.clock.steps()
+    await house.clock.until(lambda: house.runtime.asked)
     await house.leased("a")
     house.runtime.help = NEW
-    while len(house.runtime.asked) < 2:
-        await house.clock.steps()
+    await house.clock.until(lambda: len(house.runtime.asked) >= 2)
     assert house.runtime.asked == ["vllm serve --help=all"] * 2
 
 

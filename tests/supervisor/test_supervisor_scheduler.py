@@ -221,8 +221,7 @@ async def test_a_daemon_returns_to_its_default_and_tells_of_it(house: Any, make_
     )
     assert defaults(house)[-1] == DefaultProfile(profile="big", after_s=300)
     await house.leased("small")
-    while house.runtime.running() != ["big"]:
-        await house.clock.steps()
+    await house.clock.until(lambda: house.runtime.running() == ["big"])
     await house.settled()
     swap = house.swaps()[-1]
     assert (swap.target, swap.evict, swap.cause) == ("big", ("small",), DEFAULT)

@@ -183,8 +183,7 @@ async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house
     house.clock.time += 700
     await holder.leave()
     left = house.clock.time
-    while house.state("a"):
-        await house.clock.steps()
+    await house.clock.until(lambda: not house.state("a"))
     assert 600 <= house.clock.time - left < 610
     swap = house.swaps()[-1]
     assert (swap.target, swap.evict, swap.cause) == (None, ("a",), SwapCause.IDLE)

@@ -455,8 +455,7 @@ async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_p
     await house.loads("a")
 
     async def until(stands: bool) -> None:
-        while (told(house, "a")[-1].still_since is not None) is not stands:
-            await house.clock.steps()
+        await house.clock.until(lambda: (told(house, "a")[-1].still_since is not None) is stands)
 
     await until(stands=True)
     house.runtime.of("a").say("INFO something new at last")

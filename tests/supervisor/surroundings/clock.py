@@ -15,6 +15,8 @@ THREADS_MS = 20_000
 """How long a thread of the supervisor is waited for: it ends, whatever else the machine does."""
 LATE_MS = 300
 """How long a request is waited for whose packets the kernel of a busy machine brings late; one that hangs is left alone."""
+STEPS = 5_000
+"""Sleepers that are woken, one after the other, before a test has waited in vain."""
 
 
 class FakeClock:
@@ -63,12 +65,25 @@ class FakeClock:
                 return
             await asyncio.sleep(0.001)
 
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Let time pass until `holds`. Raises AssertionError: it never does."""
+        for _ in range(STEPS):
+            if holds():
+                return
+            await self.steps()
+        raise AssertionError(f"it never held: {self._told()}")
+
     async def drive(self, work: Awaitable[T]) -> T:
-        """Let time pass until `work` is done."""
+        """Let time pass until `work` is done. Raises AssertionError: it never is."""
         task = asyncio.ensure_future(work)
-        for _ in range(20_000):
+        for _ in range(STEPS):
             await self.rest()
             if task.done():
                 return await task
             self.step()
-        raise AssertionError("it never ended")
+        raise AssertionError(f"it never ended: {self._told()}")
+
+    def _told(self) -> str:
+        """What is under way, for a test that waited in vain."""
+        tasks = [f"{task.get_name()} in {task.get_stack()}" for task in asyncio.all_tasks()]
+        return f"{self.asking()} asking, {self.threads()} threads, {len(self._sleepers)} sleepers; {tasks}"

@@ -185,8 +185,7 @@ class House:
 
     async def loads(self, name: str) -> None:
         """Let time pass until the engine of this profile is being loaded."""
-        while self.state(name) is not EngineState.LOADING:
-            await self.clock.steps()
+        await self.clock.until(lambda: self.state(name) is EngineState.LOADING)
 
     async def settled(self) -> None:
         await self.clock.drive(self.supervisor.settled())
