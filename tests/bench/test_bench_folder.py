@@ -99,7 +99,6 @@ def test_what_cannot_be_told_is_none(changes: dict[str, int | None]) -> None:
 
 
 def test_aggregate_rate_spans_first_start_to_last_end() -> None:
-    """800 tokens over 5 s, although each stream had 100 tok/s at most."""
     late = a_sample(PAIR, stream=1, t0_ns=1_500_000_000, token_ns=2_000_000_000, last_ns=6_000_000_000)
     assert aggregate_tok_s([a_sample(PAIR), late]) == pytest.approx(800 / 5)
     assert aggregate_tok_s([a_sample(PAIR), late.model_copy(update={"n": None})]) is None
@@ -116,7 +115,6 @@ def test_a_fresh_run_is_all_gaps_and_a_whole_one_has_none() -> None:
 
 
 def test_a_cell_that_was_broken_off_is_measured_again_and_no_finished_one() -> None:
-    """Killed in the second cell of the second launch: that cell is a gap, the first three are none."""
     records = [started(0), *cell_of(LONG, 0), *cell_of(PAIR, 0), started(1), *cell_of(LONG, 1), a_sample(PAIR, 1)]
     results = gather(a_run(), records)
     assert results.gaps()[0].model_dump(include={"launch", "cell", "reps"}) == {
@@ -130,7 +128,6 @@ def test_a_cell_that_was_broken_off_is_measured_again_and_no_finished_one() -> N
 
 
 def test_void_samples_and_cells_are_gaps_with_their_reason() -> None:
-    """One request failed: its repetition is missing. The clock fell: the whole cell is."""
     failed = a_sample(PAIR, rep=1, stream=1, void="HTTP 500")
     records = [
         *[a_sample(PAIR, rep=rep, stream=stream) for rep, stream in ((0, 0), (0, 1), (1, 0))],

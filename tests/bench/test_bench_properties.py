@@ -69,7 +69,6 @@ def test_a_bootstrap_interval_lies_among_the_values(values: list[float]) -> None
 
 @given(*[st.integers(0, 60)] * 4)
 def test_paired_shares_stay_in_their_range(both: int, only_a: int, only_b: int, neither: int) -> None:
-    """The interval holds the difference and lies within -1..1; p is a probability."""
     assume(both + only_a + only_b + neither)
     pairs = Paired(both, only_a, only_b, neither)
     low, high = paired_difference(pairs)

@@ -164,7 +164,6 @@ def test_t_quantiles_are_those_of_the_printed_tables(share: float, df: int, publ
 
 
 def test_t_with_one_degree_of_freedom_is_cauchy() -> None:
-    """A closed form to compare with: 1/2 + atan(t)/pi."""
     for value in (-30.0, -1.0, 0.0, 0.3, 5.0):
         assert stats.t_cdf(value, 1) == pytest.approx(0.5 + math.atan(value) / math.pi, abs=1e-12)
     assert stats.p_two_sided(2.570582, 5) == pytest.approx(0.05, abs=1e-6)
@@ -261,7 +260,6 @@ def test_paired_difference_is_as_published() -> None:
 
 
 def test_paired_difference_mirrors_and_narrows() -> None:
-    """B - A is minus A - B; equal answers leave room for few items, and less for many."""
     there = stats.paired_difference(Paired(both=60, only_a=5, only_b=9, neither=26))
     back = stats.paired_difference(Paired(both=60, only_a=9, only_b=5, neither=26))
     assert there == pytest.approx((-back[1], -back[0]))

@@ -71,7 +71,6 @@ def decode_rate(answer: StreamedAnswer) -> float | None:
 @pytest.mark.parametrize("per_chunk", [1, 3, 16])
 @pytest.mark.parametrize("n", [32, 150])
 def test_the_decode_rate_is_true_for_a_first_chunk_of_any_size(per_chunk: int, n: int) -> None:
-    """Counted by the server, by usage against the chunks, by a tokenizer, or by its share of even text."""
     told, silent = streamed(per_chunk, n, counts=True), streamed(per_chunk, n)
     assert told.k1 == per_chunk
     assert stream_answer.is_known(told)
@@ -127,7 +126,6 @@ async def launched(server: ExactServer, model: str | None = None) -> tuple[Launc
     ],
 )
 async def test_tokens_of_a_first_chunk_are_counted_else_marked(server: ExactServer, k1: int, assumed: bool) -> None:
-    """By the server's own counts, else its /tokenize; the share of characters is an estimate, and says so."""
     server.decode = server.prefill = 1e6
     _, answers = await launched(server)
     assert [one.n for one in answers] == [32, 32]
@@ -348,7 +346,6 @@ def test_figures_of_another_shape_were_not_told() -> None:
 
 
 async def test_a_request_over_the_wire() -> None:
-    """Timestamps in order, the engine's counts, and refusals in its own words; nothing is raised."""
     async with serving(sim(time_scale=20)) as (_app, url), BenchClient(url) as wire:
         measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
         (answer,) = await measured.ask_all(["Tell me."], 40, salt="s")

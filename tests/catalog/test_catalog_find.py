@@ -70,7 +70,6 @@ def test_a_hint_names_families_and_not_each_variant(loaded: Loaded, good: str) -
     [("tinny", "Did you mean tiny?"), ("openai/SMAL", "Did you mean small?"), ("zzz", "Known: tiny.")],
 )
 def test_an_unknown_model_gets_the_nearest_names(asked: str, hint: str, loaded: Loaded, good: str) -> None:
-    """404 with the OpenAI code, what was asked, and what there is."""
     with pytest.raises(AdmissionError) as caught:
         loaded(good).find(asked)
     assert (caught.value.code, caught.value.status, caught.value.hint) == ("model_not_found", 404, hint)
@@ -102,7 +101,6 @@ def test_the_sum_of_memory_is_known_only_when_each_term_is(loaded: Loaded, good:
 
 
 def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
-    """Everything of kind sim is labelled."""
     profile = loaded("profile: fake\nengine: sim\nsim: {acceptance: [0.8, 0.6]}\ncontext: 4096\n").profiles["fake"]
     found = catalog.summarize(profile, adapter(profile.engine))
     assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)

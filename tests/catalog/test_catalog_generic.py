@@ -75,7 +75,6 @@ def test_the_key_server_is_for_generic_engines_alone(tmp_path: Path) -> None:
 
 
 def test_a_variant_changes_one_key_of_the_server(tmp_path: Path) -> None:
-    """The rest is inherited, and null removes a key."""
     variant = "server: {port: 1, routes: [chat, embeddings]}\nvariants: {told: {command: [x, '{port}'], server: {port: null}}}"
     (tmp_path / "mine.yaml").write_text(f"{BASE}{variant}\n")
     found = load_catalog([tmp_path])
@@ -130,7 +129,6 @@ def _imported(text: str) -> dict[str, Any]:
     ],
 )
 def test_a_container_of_any_server_is_imported(line: str, expected: dict[str, Any]) -> None:
-    """A known image by its kind, any other by the port that it publishes."""
     found = _imported(line)
     assert found["engine"] == "generic"
     assert {key: found[key] for key in expected} == expected
@@ -150,7 +148,6 @@ def test_other_containers_of_a_script_stay_out_where_an_engine_is_found() -> Non
 
 
 def test_a_server_with_a_fixed_port_comes_back_from_its_podman_command() -> None:
-    """Port, signal, image and name survive the way out and in."""
     profile = _generic(server={"port": 8000, "stop_signal": "SIGINT"}, gpu=False)
     spec = adapter_of(profile).container(profile, LAUNCH)
     found = _imported(" ".join(argv.run("podman", spec.replace(labels={"sparkdash.profile": "mine"}))))

@@ -28,7 +28,6 @@ def only(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("file", sorted(p.name for p in DATA.iterdir() if p.is_file() and p.name != "llama_swap.yaml"))
 def test_every_input_becomes_a_profile_that_loads(file: str) -> None:
-    """The YAML that is shown has been through the catalog's own loader."""
     imported = got(file)
     (profile,) = imported.profiles
     found = importers.load_imported({"x": importers.yaml_text(profile, imported, file)})
@@ -139,7 +138,6 @@ def test_secrets_are_not_copied() -> None:
 
 
 def test_several_commands_become_several_profiles() -> None:
-    """Each run its own; one name twice is numbered, and an alias stays with the first."""
     line = "docker run --gpus all --name a img vllm serve x/y --served-model-name z\n"
     assert [(one["profile"], one.get("serves")) for one in importers.import_profiles(line * 2).profiles] == [
         ("a", ["z"]),
@@ -148,7 +146,6 @@ def test_several_commands_become_several_profiles() -> None:
 
 
 def test_flags_of_every_shape() -> None:
-    """`--k v`, `--k=v`, bare, dotted, underscored, short, repeated, JSON; a bare flag does not take the model."""
     assert only(
         "vllm serve --trust-remote-code a/b --max_model_len=5 -tp 2 --a.b.c 1 --a.d x --j '{\"k\": [1]}' --r 1 --r 2 --n -1"
     ) == {
@@ -168,7 +165,6 @@ def test_flags_of_every_shape() -> None:
 
 
 def test_a_recipe_is_filled_from_its_defaults() -> None:
-    """v2 with JSON braces, v1 with doubled ones, and one without a command at all."""
     two, one, none = got("recipe_v2.yaml"), got("recipe_v1.yaml"), got("recipe_generated.yaml")
     assert two.profiles[0]["models"]["target"] == {"hf": "nvidia/Qwen3.6-35B-A3B-NVFP4", "revision": "abc123"}
     assert two.profiles[0]["args"]["speculative-config"] == {"method": "mtp", "num_speculative_tokens": 2}
@@ -280,7 +276,6 @@ def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
     ("container: [", r"not valid YAML: line 2: did not find expected node content\."),
 ])  # fmt: skip
 def test_what_gives_no_profile_says_why(text: str, why: str) -> None:
-    """A ProfileError, never another exception."""
     with pytest.raises(ProfileError, match=why) as caught:
         importers.import_profiles(text)
     assert caught.value.code == "import_refused"

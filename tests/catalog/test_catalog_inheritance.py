@@ -119,7 +119,6 @@ def family(loaded: Loaded) -> Catalog:
 
 
 def test_mappings_merge_key_by_key_and_null_removes(family: Catalog) -> None:
-    """Also inside: args, env, request and memory."""
     changed = family.profiles["big/changed"]
     assert changed.args == {"max-model-len": 8192, "cfg": {"a": 1, "b": {"c": 2, "d": 3}}, "spec": "{drafter}"}
     assert changed.env == {"A": "1", "C": "3"}
@@ -134,7 +133,6 @@ def test_lists_and_scalars_are_replaced(family: Catalog) -> None:
 
 
 def test_models_are_added_or_replaced_whole(family: Catalog) -> None:
-    """A hub name in place of a path is no contradiction."""
     assert family.profiles["big/changed"].models["drafter"].hf == "own/head"
     assert family.profiles["big/moved"].models["target"].path is None
 
@@ -168,13 +166,11 @@ def test_what_happens_to_a_stuck_engine_is_no_part_of_its_launch() -> None:
 
 
 def test_each_profile_knows_its_line(family: Catalog) -> None:
-    """The base where `profile:` stands, a variant where its name stands."""
     lines = [int(profile.source.rsplit(":", 1)[1]) for profile in family.profiles.values()]
     assert lines == [1, 17, 26, 30]
 
 
 def test_yaml_is_1_2(loaded: Loaded, good: str) -> None:
-    """`on` and `no` are words, 10G is text, and numbers are plain numbers."""
     args = (
         loaded(good.replace("{max-model-len: 4096}", "{mode: on, other: no, size: 10G, share: 0.870, n: 0x10}"))
         .profiles["tiny"]
@@ -185,7 +181,6 @@ def test_yaml_is_1_2(loaded: Loaded, good: str) -> None:
 
 
 def test_a_home_folder_is_expanded(loaded: Loaded, good: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In model paths and mount sources."""
     monkeypatch.setenv("HOME", "/home/owner")
     text = good.replace("/models/tiny", "~/models/tiny") + "mounts: [{source: ~/data, target: /data}]\n"
     profile = loaded(text).profiles["tiny"]
@@ -194,7 +189,6 @@ def test_a_home_folder_is_expanded(loaded: Loaded, good: str, monkeypatch: pytes
 
 
 def test_anchors_and_merge_keys_work(loaded: Loaded, good: str) -> None:
-    """Plain YAML is enough to share a block."""
     text = good.replace(
         "args: {max-model-len: 4096}", "args: &a {max-model-len: 4096}\nvariants:\n  v: {args: {<<: *a, x: 1}}"
     )

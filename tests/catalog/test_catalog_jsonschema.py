@@ -18,7 +18,6 @@ GOOD: dict[str, Any] = {"profile": "tiny", "engine": "vllm", "image": "i", "mode
 
 @pytest.mark.parametrize("path", sorted(shipped_profiles().glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_profile_is_valid(path: Path) -> None:
-    """What comes with sparkdash is marked by no editor."""
     document = read_document(path)
     assert isinstance(document, Document)
     assert [error.message for error in CHECKER.iter_errors(document.data)] == []
@@ -36,19 +35,16 @@ def test_every_shipped_profile_is_valid(path: Path) -> None:
     ids=str,
 )  # fmt: skip
 def test_planted_mistakes_are_marked(wrong: dict[str, Any]) -> None:
-    """As the loader would refuse them."""
     assert CHECKER.is_valid(GOOD)
     assert not CHECKER.is_valid(GOOD | wrong)
 
 
 def test_a_variant_may_remove_what_its_base_gives() -> None:
-    """Null is allowed there, key by key."""
     variant = {"env": {"A": None}, "models": {"drafter": None}, "memory": {"kv_gib": None}, "extends": None}
     assert CHECKER.is_valid(GOOD | {"variants": {"v": variant, "empty": None}})
 
 
 def test_keys_carry_their_descriptions() -> None:
-    """In the words of the models, for the editor's tooltip."""
     schema = profile_schema()
     assert schema["properties"]["command"]["description"].startswith("The program in the container")
     assert schema["$defs"]["Published"]["properties"]["kv_tokens"]["description"] == "Tokens that the KV cache holds."

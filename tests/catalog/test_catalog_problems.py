@@ -77,7 +77,6 @@ Write = Callable[..., Path]
     ],
 )  # fmt: skip
 def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: str, good: str, told: Told) -> None:
-    """Line, key, what was found, and the nearest right thing."""
     assert old in good
     found = told(good.replace(old, new, 1))
     assert len(found) == 1, found
@@ -93,7 +92,6 @@ def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: 
      "url: has a name or a password in it, which no engine is sent. Take it out: http://host:port."),
 ])  # fmt: skip
 def test_a_server_needs_its_url(url: str, problem: str, told: Told) -> None:
-    """Kind openai needs neither image nor model, but the URL."""
     (found,) = told(f"profile: there\nengine: openai\n{url}\n")
     assert found.split(": ", 1)[1] == problem
 
@@ -122,7 +120,6 @@ def test_all_problems_are_told_at_once_and_only_once(good: str, told: Told) -> N
 
 
 def test_a_broken_file_never_hides_the_others(write: Write, good: str) -> None:
-    """Each kind of breakage is one problem that names the file; the good profile is there."""
     folder = write(
         good=good,
         tab="profile: x\n\tengine: vllm\n",
@@ -149,7 +146,6 @@ def test_a_broken_file_never_hides_the_others(write: Write, good: str) -> None:
 
 
 def test_a_family_has_one_file_in_a_folder(write: Write, good: str) -> None:
-    """The first keeps the name, the second is told who has it."""
     found = catalog.load_catalog([write(a=good, b=good.replace("[small]", "[other]"))])
     (problem,) = found.problems
     assert (Path(problem.file).name, problem.line, problem.key) == ("b.yaml", 1, "profile")
@@ -158,7 +154,6 @@ def test_a_family_has_one_file_in_a_folder(write: Write, good: str) -> None:
 
 
 def test_an_alias_belongs_to_one_profile(write: Write, good: str) -> None:
-    """Neither another's alias nor another's name can be taken; that file is left out."""
     folder = write(
         a=good,
         b=good.replace("profile: tiny", "profile: b"),
@@ -173,7 +168,6 @@ def test_an_alias_belongs_to_one_profile(write: Write, good: str) -> None:
 
 
 def test_a_later_folder_replaces_a_family(write: Write, good: str) -> None:
-    """The owner's file stands in for the shipped one, aliases and variants included."""
     shipped = write("shipped", tiny=good + "variants: {old: {}}\n")
     own = write("own", mine=good.replace("a small one", "my own").replace("[small]", "[mine]"))
     found = catalog.load_catalog([shipped, own])

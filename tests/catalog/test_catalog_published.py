@@ -175,7 +175,6 @@ def test_weights_per_node_are_the_memory_need() -> None:
 
 
 def test_golden_counts() -> None:
-    """Rows per document, blanks, and figures per profile."""
     assert Counter(row.document for row in ROWS) == {"001": 38, "002": 21, "003": 31, "004": 237}
     assert sum(row.value == "" for row in ROWS) == 167
     assert {name: len(found) for name, profile in PROFILES.items() if (found := _of_documents(profile))} == {
@@ -221,7 +220,6 @@ def test_every_system_has_a_profile() -> None:
 
 
 def test_every_figure_is_one_number() -> None:
-    """One row, one metric: whatever its source."""
     for profile in PROFILES.values():
         for figure in profile.published:
             assert len([metric for metric in METRICS if getattr(figure, metric) is not None]) == 1, profile.name

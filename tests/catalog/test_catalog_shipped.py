@@ -22,7 +22,6 @@ REPOSITORY = r"[\w.-]+/[\w.-]+((@[0-9a-f]{7})?, [\w./-]+|#\d+)"
 
 
 def test_every_file_loads_without_problems() -> None:
-    """And the three families of the first release are there."""
     assert CATALOG.problems == ()
     assert {"gpt-oss-120b", "qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "qwen3.5-122b/mtp-2"} <= set(
         CATALOG.profiles
@@ -86,7 +85,6 @@ def test_the_whole_catalog_loads_in_little_time() -> None:
 
 
 def test_the_published_matrix_is_complete() -> None:
-    """Five contexts times three lengths and the math score, for both arms."""
     for name in ("qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3"):
         rows = CATALOG.profiles[name].published
         assert len([row for row in rows if row.e2e_tok_s]) == 15

@@ -100,7 +100,6 @@ async def test_skipped_samples_are_no_gap(daemon: FakeDaemon, client: AsyncClien
 async def test_a_daemon_that_is_not_there_is_waited_for_longer_and_longer(
     daemon: FakeDaemon, unused_tcp_port: int
 ) -> None:
-    """One None, attempts with growing pauses, and the snapshot when it comes."""
     url = f"http://127.0.0.1:{unused_tcp_port}"
     attempts: list[float] = []
 

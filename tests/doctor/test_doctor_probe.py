@@ -65,7 +65,6 @@ async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(
 
 
 async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline is the child's, not only ours."""
     monkeypatch.setattr(probe, "COMMAND_S", 0.2)
     with pytest.raises(TimeoutError):
         await probe.read_command(["sleep", "60"])
@@ -122,7 +121,6 @@ async def test_this_box_is_examined_in_a_few_seconds_and_every_check_answers() -
 
 
 async def test_the_real_listeners_name_this_process() -> None:
-    """A port of ours, our pid, our program."""
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     (mine,) = [one for one in probe.read_listeners() if one.port == port]

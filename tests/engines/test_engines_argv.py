@@ -25,13 +25,11 @@ def _words(made: Profile, launch: LaunchContext) -> str:
 
 
 def test_values_become_flags_by_their_type() -> None:
-    """True is bare, False and None are left out, dicts and lists are JSON, one letter takes one dash."""
     args = {"a-flag": True, "off": False, "none": None, "share": 0.87, "text": "10G", "cfg": {"k": [1]}, "c": 4}
     assert " ".join(argv.flag_words(args, {})) == '--a-flag --share 0.87 --text 10G --cfg {"k":[1]} -c 4'
 
 
 def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext) -> None:
-    """Words, a flag for each value, or JSON; an empty list of words is no flag."""
     args = {
         "cudagraph_capture_sizes": [1, 2],
         "middleware": ["a.A", "b.B"],
@@ -54,7 +52,6 @@ def test_sizes_are_read_as_vllm_reads_them(text: argv.ArgValue, size: int | None
 
 
 def test_placeholders_are_filled_inside_structures(profile: Make) -> None:
-    """{drafter} and {target} become model references in dicts, lists and longer strings; other braces stay."""
     models = profile(models={"target": {"path": "/m"}, "drafter": {"hf": "own/head"}}).models
     filled = argv.fill_placeholders({"model": "{drafter}", "file": ["{target}/x.json"], "else": "{other}"}, models)
     assert filled == {"model": "own/head", "file": ["/m/x.json"], "else": "{other}"}
@@ -64,22 +61,12 @@ def test_placeholders_are_filled_inside_structures(profile: Make) -> None:
     ("text", "tokens"), [(4096, 4096), ("32k", 32000), ("32K", 32768), ("1M", 2**20), ("auto", None), (True, None)]
 )
 def test_token_counts_are_read_as_engines_read_them(text: argv.ArgValue, tokens: int | None) -> None:
-    """k is a thousand, K is 1024, words are unknown."""
     assert argv.parse_token_count(text) == tokens
-
-
-def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: LaunchContext) -> None:
-    """The gateway may forward any of the names unchanged, and nobody else can reach the engine."""
-    words = _words(profile(serves=("small", "s")), launch)
-    assert words == (
-        "vllm serve /models/tiny --host 127.0.0.1 --port 18000 --served-model-name tiny small s auto --enable-prompt-tokens-details"
-    )
 
 
 def test_adapters_are_given_to_vllm_by_name_and_to_llamacpp_by_their_place(
     profile: Make, launch: LaunchContext
 ) -> None:
-    """Beside the model's own names; their files are mounted as the model's are."""
     keys = {"serves": ["small", {"sql": "/loras/sql.gguf"}, {"poems": {"hf": "a/poems"}}]}
     vllm = profile(**keys, engine="vllm")
     assert (vllm.serves, vllm.adapters) == (("small", "sql", "poems"), ("sql", "poems"))
@@ -94,26 +81,11 @@ def test_adapters_are_given_to_vllm_by_name_and_to_llamacpp_by_their_place(
 
 
 def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: LaunchContext) -> None:
-    """`enable_prompt_tokens_details: false`, in whichever spelling, drops the flag that the dialect adds."""
     assert "details" not in _words(profile(args={"enable_prompt_tokens_details": False}), launch)
 
 
 def test_the_profile_s_command_replaces_the_program(profile: Make, launch: LaunchContext) -> None:
-    """Arguments follow the given program; the model stays first."""
     assert _words(profile(command=("/opt/vllm", "serve")), launch).startswith("/opt/vllm serve /models/tiny --host")
-
-
-def test_a_hub_model_can_be_pinned(profile: Make, launch: LaunchContext) -> None:
-    """vLLM is told the revision."""
-    made = profile(models={"target": {"hf": "own/model", "revision": "abc"}})
-    assert "serve own/model" in _words(made, launch)
-    assert "--revision abc" in _words(made, launch)
-
-
-def test_sglang_is_asked_for_metrics_and_cache_reports(profile: Make, launch: LaunchContext) -> None:
-    words = _words(profile(engine="sglang", args={"context-length": 8192}), launch)
-    assert words.startswith("python3 -m sglang.launch_server --model-path /models/tiny --host 127.0.0.1 --port 18000")
-    assert words.endswith("--enable-metrics --enable-cache-report --decode-log-interval 10 --context-length 8192")
 
 
 READS = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
@@ -147,7 +119,6 @@ def test_llamacpp_reads_files_into_memory_by_the_flag_that_its_build_has(
 def test_a_profile_may_say_itself_how_llamacpp_reads_its_files(
     profile: Make, launch: LaunchContext, args: dict[str, Any], said: str, known: str
 ) -> None:
-    """Then nothing is added to it, neither a flag nor a variable."""
     made = profile(**LLAMA, args=args)
     spec = adapter(EngineKind.LLAMACPP).container(made, _knowing(launch, known) if known else launch)
     assert shlex.join(spec.argv).endswith(f"--metrics{said}")
@@ -202,7 +173,6 @@ def test_only_the_engine_s_own_program_is_asked_for_its_flags(
 
 
 def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: LaunchContext) -> None:
-    """A hub name goes to --hf-repo; a pinned revision is refused rather than ignored."""
     assert "--hf-repo own/model:Q4" in _words(
         profile(engine="llamacpp", models={"target": {"hf": "own/model:Q4"}}), launch
     )
@@ -211,7 +181,6 @@ def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: LaunchContext
 
 
 def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: LaunchContext) -> None:
-    """The file named by extra_llm_api_options is mounted where it lies."""
     made = profile(engine="trtllm", args={"extra_llm_api_options": "/etc/spark/trt.yaml", "max_seq_len": 4096})
     spec = adapter(EngineKind.TRTLLM).container(made, launch)
     assert spec.argv[:6] == ("trtllm-serve", "/models/tiny", "--host", "127.0.0.1", "--port", "18000")
@@ -219,7 +188,6 @@ def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: LaunchCon
 
 
 def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make, bare: LaunchContext) -> None:
-    """It gets its port and the profile as JSON, and no GPU."""
     made = profile(engine="sim", image=None, models={})
     spec = adapter(EngineKind.SIM).container(made, bare)
     assert spec.argv[:7] == (sys.executable, "-P", "-m", "sparkdash.sim", "--port", "18000", "--profile-json")
@@ -228,7 +196,6 @@ def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make,
 
 
 def test_a_server_at_a_url_is_not_started(profile: Make, launch: LaunchContext) -> None:
-    """Kind openai is unmanaged; asking for its container says where it lives."""
     made = profile(engine="openai", image=None, models={}, url="http://127.0.0.1:1234")
     assert not adapter(EngineKind.OPENAI).managed
     with pytest.raises(ProfileError, match=r"127\.0\.0\.1:1234"):
@@ -236,7 +203,6 @@ def test_a_server_at_a_url_is_not_started(profile: Make, launch: LaunchContext) 
 
 
 def test_a_server_s_own_model_name_is_what_it_is_asked_for(profile: Make) -> None:
-    """models.target.hf names the model as the server knows it."""
     made = profile(engine="openai", models={"target": {"hf": "llama3"}}, url="http://127.0.0.1:1234")
     assert adapter(EngineKind.OPENAI).served_names(made) == ("llama3",)
 
@@ -273,7 +239,6 @@ def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: 
 def test_flags_are_checked_against_the_engine_s_version(
     version: str | None, flag: str, known: bool, profile: Make, launch: LaunchContext
 ) -> None:
-    """A flag that this version is known to lack is refused; without a version nothing is judged."""
     made = profile(engine_version=version, args={flag: "x"})
     if known:
         assert f"--{flag} x" in _words(made, launch)
@@ -298,7 +263,6 @@ def test_flags_are_checked_against_the_engine_s_version(
 def test_context_and_speculation_are_known_without_starting(
     kind: str, args: dict[str, argv.ArgValue], context: int | None, speculation: str | None, profile: Make
 ) -> None:
-    """Each dialect reads its own flags."""
     made = profile(engine=kind, args=args)
     assert adapter(made.engine).context(made) == context
     assert adapter(made.engine).speculation(made) == speculation
@@ -306,5 +270,4 @@ def test_context_and_speculation_are_known_without_starting(
 
 @pytest.mark.parametrize("kind", list(EngineKind))
 def test_the_profile_s_own_context_is_the_fallback(kind: EngineKind, profile: Make) -> None:
-    """`context:` counts when no flag says it."""
     assert adapter(kind).context(profile(engine=kind, context=777)) == 777

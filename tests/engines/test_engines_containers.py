@@ -24,19 +24,6 @@ def cache_of(weights: str) -> tuple[str, str, bool]:
     return (f"/home/owner/.cache/sparkdash/engines/localhost-tiny@tag@{weights}", CACHE_TARGET, False)
 
 
-def test_name_and_labels_say_whose_it_is(profile: Make, launch: LaunchContext) -> None:
-    """The slash of a variant becomes a dot; a later daemon finds profile, fingerprint, port and owner."""
-    made = profile(name="tiny/fast")
-    spec = adapter(made.engine).container(made, launch)
-    assert spec.name == "sparkdash-tiny.fast"
-    assert spec.labels == {
-        "sparkdash.profile": "tiny/fast",
-        "sparkdash.fingerprint": made.fingerprint,
-        "sparkdash.port": "18000",
-        "sparkdash.owner": "cafe",
-    }
-
-
 def test_each_image_has_a_folder_of_caches_for_each_model(profile: Make, launch: LaunchContext) -> None:
     """By the image's id, which changes under the same name, and the weights' revision."""
     model = {"target": {"hf": "own/model", "revision": "89abcdef" * 5}}
@@ -91,7 +78,6 @@ def test_an_image_keeps_its_entrypoint_where_the_profile_says_so(
 
 
 def test_local_models_are_mounted_where_they_lie_and_read_only(profile: Make, launch: LaunchContext) -> None:
-    """Target and used drafter; a model that nothing names is left alone."""
     models = {"target": {"path": "/data/a"}, "drafter": {"path": "/data/b"}, "spare": {"path": "/data/c"}}
     made = profile(models=models, args={"speculative-config": {"model": "{drafter}"}})
     assert _mounts(made, launch) == [("/data/a", "/data/a", True), ("/data/b", "/data/b", True), cache_of("data-a")]
@@ -116,7 +102,6 @@ def test_what_a_model_links_to_is_visible_too(path: str, seen: str, profile: Mak
 
 
 def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: LaunchContext, bare: LaunchContext) -> None:
-    """It is writable, and HF_HOME points at it, inside a container and outside."""
     made = profile(models={"target": {"hf": "own/model"}})
     assert _mounts(made, launch) == [("/home/owner/.cache/huggingface", HF_TARGET, False), cache_of("own-model")]
     assert adapter(made.engine).container(made, launch).env["HF_HOME"] == HF_TARGET
@@ -148,13 +133,11 @@ def test_engines_with_worker_processes_get_shared_memory(
 
 
 def test_a_plain_process_needs_nothing_of_a_container(profile: Make, bare: LaunchContext) -> None:
-    """No image, mounts, devices or shared memory; the host's paths as they are."""
     spec = adapter(EngineKind.VLLM).container(profile(image=None), bare)
     assert (spec.image, spec.mounts, spec.devices, spec.shm_size) == (None, (), (), None)
 
 
 def test_a_container_needs_an_image(profile: Make, launch: LaunchContext) -> None:
-    """The error says how to go on."""
     with pytest.raises(ProfileError, match="no image") as caught:
         adapter(EngineKind.VLLM).container(profile(image=None), launch)
     assert caught.value.code == "image_missing"

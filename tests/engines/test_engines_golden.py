@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import Link, NodeLaunch
+from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
@@ -66,13 +68,20 @@ def _paragraphs(argv: tuple[str, ...]) -> list[str]:
     return lines
 
 
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Mapping[str, Profile]]:
+    """Shipped profiles as their owner's daemon reads them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HOME", "/home/owner")
+        yield catalog.load_catalog([shipped_profiles()]).profiles
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_shipped_profile_gives_its_known_container(
-    name: str, launch: LaunchContext, monkeypatch: pytest.MonkeyPatch
+    name: str, launch: LaunchContext, shipped: Mapping[str, Profile]
 ) -> None:
     """Image, mounts, environment, labels and every word of the command line are as written down."""
-    monkeypatch.setenv("HOME", "/home/owner")
-    profile = catalog.load_catalog([shipped_profiles()]).profiles[name]
+    profile = shipped[name]
     if profile.nodes > 1:
         launch = replace(launch, nodes=(PAIR + MORE)[: profile.nodes], master_port=29600)
     spec = adapter_of(profile).container(profile, launch)

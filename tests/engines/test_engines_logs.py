@@ -42,7 +42,6 @@ def test_recorded_starts_go_through_their_stages_in_order(log: str, stages: str,
 
 
 def test_weights_count_up_and_begin_anew_for_the_drafter(recorded: Recorded) -> None:
-    """The line says why the bar goes back."""
     weights = [p for p in _progress("vllm", recorded("vllm-0.32.0-eagle3.log")) if p.stage == "weights"]
     assert [p.fraction for p in weights] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     assert weights[4].detail == "Loading drafter model..."
@@ -117,7 +116,6 @@ def test_a_long_line_is_cut_for_the_screen() -> None:
     ],
 )
 def test_recorded_failures_of_a_real_vllm_are_named(log: str, code: str, found: str, recorded: Recorded) -> None:
-    """The root, not its echoes; with what was found, what to do, and the last lines."""
     lines = recorded(log)
     failure = adapter(EngineKind.VLLM).classify(lines, 1)
     assert (failure.code, failure.exit_code) == (code, 1)
@@ -159,7 +157,6 @@ def test_recorded_failures_of_a_real_vllm_are_named(log: str, code: str, found: 
     ("sim", 'Error: short-name "localhost/none" did not resolve to an alias', "image_missing"),
 ])  # fmt: skip
 def test_known_last_words_are_named(kind: str, line: str, code: str) -> None:
-    """Whatever surrounds them; each has a hint."""
     failure = adapter(EngineKind(kind)).classify(["starting", line, "bye"], 1)
     assert failure.code == code
     assert failure.hint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec, with_marks
+from sparkdash.domain.container import LABEL_NODES, ContainerSpec, with_marks
 from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import LaunchContext
@@ -54,33 +54,6 @@ def _value(spec: ContainerSpec, flag: str) -> str:
     return spec.argv[spec.argv.index(flag) + 1]
 
 
-def test_a_profile_for_two_nodes_becomes_a_head_and_a_worker(profile: Make, pair: LaunchContext) -> None:
-    """The worker names its head; both name all nodes, and each runs on its own."""
-    head, worker = _built(profile(**BOTH), pair)
-    assert (head.node, worker.node) == ("local", "spark2")
-    assert head.name == "sparkdash-tiny" != worker.name
-    assert worker.labels[LABEL_HEAD] == head.name
-    assert LABEL_HEAD not in head.labels
-    assert head.labels[LABEL_NODES] == worker.labels[LABEL_NODES] == "local,spark2"
-    assert worker.workers == ()
-    assert {head.labels["sparkdash.owner"], worker.labels["sparkdash.owner"]} == {"cafe"}
-
-
-def test_vllms_own_launch_gives_each_rank_its_place(profile: Make, pair: LaunchContext) -> None:
-    """The head serves on loopback; the worker is headless and is told no address of a server."""
-    head, worker = _built(profile(**BOTH), pair)
-    for rank, spec in enumerate((head, worker)):
-        assert _value(spec, "--nnodes") == "2"
-        assert _value(spec, "--node-rank") == str(rank)
-        assert _value(spec, "--master-addr") == HEAD.address
-        assert _value(spec, "--master-port") == "29600"
-        assert _value(spec, "--distributed-executor-backend") == "mp"
-    assert _value(head, "--host") == "127.0.0.1"
-    assert "--headless" in worker.argv
-    assert not {"--headless"} & {*head.argv}
-    assert not {"--host", "--port"} & {*worker.argv}
-
-
 def test_an_executor_that_the_profile_names_is_not_named_twice(profile: Make, pair: LaunchContext) -> None:
     """`mp` in the profile is vLLM's own launch as well."""
     args = {"tensor-parallel-size": 2, "distributed_executor_backend": "mp", "api-server-count": 4}
@@ -88,24 +61,6 @@ def test_an_executor_that_the_profile_names_is_not_named_twice(profile: Make, pa
     assert [word for word in head.argv if word.startswith("--distributed")] == ["--distributed_executor_backend"]
     assert "--api-server-count" in head.argv
     assert "--api-server-count" not in worker.argv
-
-
-def test_sglang_ranks_meet_at_the_heads_link(profile: Make, pair: LaunchContext) -> None:
-    """Each rank is told its own address, or they hang on a Spark."""
-    head, worker = _built(profile(engine="sglang", nodes=2, args={"tp-size": 2}), pair)
-    assert _value(head, "--dist-init-addr") == _value(worker, "--dist-init-addr") == "192.168.100.10:29600"
-    assert (_value(head, "--node-rank"), _value(worker, "--node-rank")) == ("0", "1")
-    assert (head.env["SGLANG_HOST_IP"], worker.env["SGLANG_HOST_IP"]) == (HEAD.address, WORKER.address)
-
-
-def test_each_node_gets_the_variables_of_its_own_link(profile: Make, pair: LaunchContext) -> None:
-    """Interfaces, RDMA devices and GID indices differ from box to box."""
-    head, worker = _built(profile(**BOTH), pair)
-    names = ("VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_DISABLE")
-    assert [head.env[name] for name in names] == [HEAD.address, "enp1s0f1np1", "rocep1s0f1", "3", "0"]
-    assert [worker.env[name] for name in names] == [WORKER.address, "enP2p1s0f1np1", "roceP2p1s0f1", "5", "0"]
-    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES"):
-        assert (head.env[name], worker.env[name]) == ("enp1s0f1np1", "enP2p1s0f1np1")
 
 
 def test_a_gid_index_that_nobody_knows_is_not_guessed(profile: Make, pair: LaunchContext) -> None:
@@ -135,16 +90,6 @@ def test_the_profiles_variables_override_what_was_found_on_a_node(profile: Make,
     assert worker.env["NCCL_DEBUG"] == "INFO"
 
 
-def test_each_node_mounts_its_own_folders(profile: Make, pair: LaunchContext) -> None:
-    """The hub's cache and the compile caches lie elsewhere on the other box."""
-    head, worker = _built(profile(**BOTH, models={"target": {"hf": "a/b"}}), pair)
-    assert [mount.source for mount in head.mounts] == [HEAD.hf_home, f"{HEAD.cache_dir}/engines/localhost-tiny@tag@a-b"]
-    assert [mount.source for mount in worker.mounts] == [
-        WORKER.hf_home,
-        f"{WORKER.cache_dir}/engines/localhost-tiny@tag@a-b",
-    ]
-
-
 def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch: LaunchContext) -> None:
     """Its folders are that node's; on this box alone no label tells of nodes."""
     there = adapter(profile().engine).container(
@@ -160,21 +105,6 @@ def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch
     here = adapter(profile().engine).container(profile(), replace(launch, nodes=(HEAD,)))
     assert here == adapter(profile().engine).container(profile(), launch)
     assert LABEL_NODES not in here.labels
-
-
-def test_four_nodes_are_four_ranks_of_one_engine(profile: Make, launch: LaunchContext) -> None:
-    """Each has its own link, all RDMA devices of its port, and meets the head at one port."""
-    twin = WORKER.replace(twins=("rocep1s0f1",))
-    nodes = (HEAD, twin, *(twin.replace(name=f"spark{n}", address=f"192.168.100.{10 + n}") for n in (3, 4)))
-    made = profile(nodes=4, args={"tensor-parallel-size": 2, "pipeline-parallel-size": 2})
-    head = adapter(made.engine).container(made, replace(launch, nodes=nodes, master_port=29600))
-    ranks = (head, *head.workers)
-    assert [spec.node for spec in ranks] == ["local", "spark2", "spark3", "spark4"]
-    assert [_value(spec, "--node-rank") for spec in ranks] == ["0", "1", "2", "3"]
-    assert {_value(spec, "--nnodes") for spec in ranks} == {"4"}
-    assert {_value(spec, "--master-addr") for spec in ranks} == {HEAD.address}
-    assert [spec.env["NCCL_IB_HCA"] for spec in ranks] == ["rocep1s0f1", *["roceP2p1s0f1,rocep1s0f1"] * 3]
-    assert len({spec.name for spec in ranks}) == 4
 
 
 def test_words_of_env_have_each_nodes_own_value(profile: Make, pair: LaunchContext) -> None:
@@ -246,19 +176,6 @@ def test_only_what_is_new_changes_a_fingerprint(profile: Make) -> None:
 def _over_ray(profile: Make, pair: LaunchContext, **fields: object) -> tuple[ContainerSpec, ContainerSpec]:
     args = {"tensor-parallel-size": 2, "distributed-executor-backend": "ray"}
     return _built(profile(nodes=2, args=args, **fields), pair)
-
-
-def test_over_ray_the_head_becomes_the_server_and_the_worker_only_joins(profile: Make, pair: LaunchContext) -> None:
-    """The server's words follow the shell's program; the worker has none."""
-    head, worker = _over_ray(profile, pair)
-    assert head.argv[:2] == worker.argv[:2] == ("/bin/sh", "-c")
-    assert head.argv[3:6] == ("sparkdash", "vllm", "serve")
-    assert 'exec "$@"' in head.argv[2]
-    assert "ray start --head --node-ip-address 192.168.100.10 --port 29600 " in head.argv[2]
-    assert "ray start --address 192.168.100.10:29600 --node-ip-address 192.168.100.11 " in worker.argv[2]
-    assert len(worker.argv) == 3
-    assert not {"--nnodes", "--node-rank"} & {*head.argv}
-    assert head.env["RAY_memory_monitor_refresh_ms"] == worker.env["RAY_memory_monitor_refresh_ms"] == "0"
 
 
 def test_ray_has_its_usual_port_where_none_was_chosen(profile: Make, pair: LaunchContext) -> None:

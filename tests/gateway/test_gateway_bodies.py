@@ -131,13 +131,11 @@ def test_a_form_is_walked_part_by_part() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"--b0", b"--b0\r\nno headers end", b"--b0--\r\n", b"rubbish" * 1000])
 def test_a_broken_form_names_no_model(body: bytes) -> None:
-    """It is never an exception."""
     assert peek_body(body, "multipart/form-data; boundary=b0").model is None
 
 
 @given(st.binary(max_size=200), st.sampled_from([JSON, "", "multipart/form-data; boundary=b0", "text/plain"]))
 def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
-    """Any bytes are read, or refused as the caller's mistake."""
     try:
         peek_body(body, kind)
     except AdmissionError as error:
@@ -157,7 +155,6 @@ def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
     ],
 )
 def test_dialects(path: str, dialect: Dialect, generates: bool) -> None:
-    """Each path streams in its own words; defaults apply where text is generated."""
     route = find_route(path)
     assert route is not None
     assert (route.dialect, route.generates) == (dialect, generates)
@@ -165,7 +162,6 @@ def test_dialects(path: str, dialect: Dialect, generates: bool) -> None:
 
 @pytest.mark.parametrize("path", ["/sleep", "/metrics", "/v1", "/v1/a/../../sleep", "/v1/%2e%2e/x", "/v1/a\\b", ""])
 def test_no_route(path: str) -> None:
-    """Engines' admin paths and every trick to reach them."""
     assert find_route(path) is None
 
 

@@ -71,7 +71,6 @@ async def test_a_client_that_hangs_up_at_the_last_event_has_its_whole_answer(
 
 
 async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: Any) -> None:
-    """The same during prefill, when the engine has not said a word."""
     asked, left = asyncio.Event(), asyncio.Event()
 
     async def script(_seen: Any, wire: Any) -> None:
@@ -210,7 +209,6 @@ async def test_a_stream_that_says_that_it_is_over_is_over(house: Any, frames: tu
 
 
 async def test_a_stream_that_ends_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
-    """Not a byte went out: the second engine answers."""
     async with tools.engine_on_a_socket(until_close()) as dying:
         house.supervisor.urls = [dying.url]
         house.engine.script = streaming(WORD, b"data: [DONE]\n\n")
@@ -249,8 +247,6 @@ async def test_an_engine_that_tells_of_its_own_death_ends_its_stream_with_the_re
 
 
 async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
-    """Half a JSON is never passed off as a whole one."""
-
     async def script(_seen: Any, wire: Any) -> None:
         await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
         wire.abort()
@@ -262,8 +258,6 @@ async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
 
 
 async def test_a_request_whose_engine_dies_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
-    """The client never learns of it: the second engine answers."""
-
     async def die(_seen: Any, wire: Any) -> None:
         wire.abort()
 
@@ -276,8 +270,6 @@ async def test_a_request_whose_engine_dies_unanswered_is_queued_once_more(house:
 
 
 async def test_it_is_queued_once_only(house: Any) -> None:
-    """When the second engine dies of it too, the client gets a 502."""
-
     async def die(_seen: Any, wire: Any) -> None:
         wire.abort()
 

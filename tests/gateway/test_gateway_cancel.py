@@ -41,8 +41,6 @@ async def test_the_first_of_two_requests_at_once_hears_that_its_client_left(hous
 
 
 async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
-    """Each whole, the second after the first."""
-
     async def script(seen: Any, wire: Any) -> None:
         await streaming(b"data: %d\n\n" % len(house.engine.seen))(seen, wire)
 
@@ -203,7 +201,6 @@ async def test_a_running_stream_ends_at_the_engine_too(house: Any) -> None:
 
 
 async def test_a_second_cancel_finds_nothing(house: Any) -> None:
-    """Nor does one of a request that is over, or never was."""
     house.supervisor.gate.clear()
     asking = asyncio.create_task(house.chat())
     row = await house.in_state(RequestState.WAITING)

@@ -71,7 +71,6 @@ async def test_its_own_requests_are_no_clients(house: Any, kept: Capture) -> Non
 
 
 async def test_long_and_odd_bodies(house: Any, kept: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only their length, or their text; what has no body is not kept."""
     monkeypatch.setattr(capture, "BODY_LIMIT", 50)
     for body in (b'{"model":"alpha","pad":"' + b"x" * 50 + b'"}', b"\xff\xfe", b"{ not json"):
         await house.client.post("/v1/chat/completions", content=body)
@@ -123,7 +122,6 @@ def test_what_looks_like_a_secret(text: str) -> None:
 
 
 def test_what_does_not_is_left_alone() -> None:
-    """Prose and code about keys."""
     text = 'the api key is in "key" of config; max_tokens: 5, "tokens": "many", secretary = 1'
     assert without_secrets(text) == text
 
@@ -232,7 +230,6 @@ async def test_equal_answers_are_identical_and_a_replay_is_not_captured(house: A
 
 
 async def test_a_plan_sends_nothing(house: Any, folder: Path) -> None:
-    """It says what the replay would stop."""
     first = await capture_one(house, chat("one"))
     told = (await replay(house, first, begin=False)).json()
     assert (told["answer"], told["match"], told["plan"]["fits"]) == (None, None, True)
@@ -263,7 +260,6 @@ async def test_a_request_captured_earlier_is_replayed_while_the_capture_is_off(h
 
 
 async def test_what_cannot_be_replayed_is_refused(house: Any, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A body that was too long, a request for no text, and a remote service."""
     caplog.set_level(logging.DEBUG)
     embedded = await captured(house, "/v1/embeddings", {"model": "alpha", "input": SECRET_WORDS})
     assert (await replay(house, embedded)).json()["error"]["code"] == "not_replayable"

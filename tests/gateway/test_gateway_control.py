@@ -35,7 +35,6 @@ def test_the_description_of_the_api_is_as_agreed(house: Any) -> None:
 
 
 async def test_state_is_the_snapshot(house: Any) -> None:
-    """All of it, as a client's own types read it; only its time is that of the question, so that ages are true."""
     before = house.bus.snapshot
     told = Snapshot.model_validate_json((await house.client.get("/api/state")).content)
     assert told.at > before.at
@@ -50,7 +49,6 @@ async def test_whoever_asks_for_the_state_watches(house: Any) -> None:
 
 
 async def test_profiles(house: Any) -> None:
-    """Summaries and problems; one whole profile by name, by alias, with slashes."""
     listed = (await house.client.get("/api/profiles")).json()
     assert [p["name"] for p in listed["profiles"]] == ["alpha", "beta/fast", "huge"]
     assert listed["problems"] == ["broken.yaml:3: arg: unknown key"]
@@ -61,7 +59,6 @@ async def test_profiles(house: Any) -> None:
 
 
 async def test_use_answers_with_the_plan_before_the_swap(house: Any) -> None:
-    """202, and the supervisor was told that a person wants it."""
     reply = await house.client.post("/api/use", json={"profile": "coder"})
     assert reply.status_code == 202
     assert Plan.model_validate_json(reply.content).evict == ("beta/fast",)
@@ -90,8 +87,6 @@ async def test_stop_cancel_reload(house: Any) -> None:
 
 
 async def test_toggle_marks_and_flips(house: Any) -> None:
-    """Marks stay, aliases are resolved, flip uses the one that does not run, a swap under way counts as running."""
-
     async def toggle(**body: Any) -> Any:
         return (await house.client.post("/api/toggle", json=body)).json()
 
@@ -117,7 +112,6 @@ async def test_toggle_marks_and_flips(house: Any) -> None:
 
 
 async def test_a_pull_streams_its_progress(house: Any) -> None:
-    """Events as they come; a failure is the last of them."""
     reply = await house.client.post("/api/pull-image", json={"profile": "alpha"})
     frames = reply.text.removesuffix("\n\n").split("\n\n")
     assert [f.splitlines()[0] for f in frames] == ["event: progress"] * 2
@@ -145,7 +139,6 @@ async def test_a_simulated_box_has_no_doctor(house: Any) -> None:
 
 
 async def test_traffic_and_shutdown(house: Any) -> None:
-    """No traffic outside the demo; shutdown is answered before it begins."""
     assert (await house.client.post("/api/traffic", json={"on": True})).status_code == 404
     reply = await house.client.post("/api/shutdown", json={"engines": "stop"})
     assert (reply.status_code, house.done) == (202, [("shutdown", True)])
@@ -208,7 +201,6 @@ async def test_a_value_of_another_type_is_refused_and_not_guessed_at(
 
 
 async def test_mistakes_are_told_in_one_shape(house: Any) -> None:
-    """A wrong key, a wrong type, a wrong method, a path that is not there: all have code, message and hint."""
     replies = [
         await house.client.post("/api/use", json={"profil": "x"}),
         await house.client.post("/api/traffic", json={"on": "maybe"}),
@@ -283,7 +275,6 @@ async def test_a_period_ends_now_and_is_as_long_as_the_route_says(house: Any, pa
 
 
 async def test_what_was_asked_arrives(house: Any, past: AskedHistory) -> None:
-    """Each parameter, also a profile with a slash."""
     await get(house, "series?figure=kv_used&profile=beta/fast&node=spark2&since=5&until=9&points=7")
     await get(house, "usage?by=day&client=codex&offset_s=3600&since=5&until=9")
     await get(house, "requests?status=503&min_ttft=2&sort=ttft&limit=3&after=1.5:9")

@@ -53,7 +53,6 @@ def notice(text: str) -> Notice:
 
 
 async def test_a_newcomer_gets_a_snapshot_and_then_facts(house: Any) -> None:
-    """Folded with `apply`, what was sent is the daemon's own world."""
     async with listening(house) as frames:
         name, number, world = await next_item(frames)
         assert (name, number, world) == ("snapshot", house.bus.snapshot.seq, house.bus.snapshot)
@@ -83,7 +82,6 @@ async def test_a_reader_that_comes_back_misses_nothing(house: Any) -> None:
 
 
 async def test_each_event_is_encoded_once_for_all(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two listeners get the same bytes, made once."""
     made = []
     frame = event_feed._frame
     monkeypatch.setattr(event_feed, "_frame", lambda *args: made.append(args) or frame(*args))
@@ -108,7 +106,6 @@ async def test_a_listener_that_leaves_is_forgotten(house: Any, monkeypatch: pyte
 
 
 async def test_a_slow_listener_is_resynced_and_slows_nobody(house: Any) -> None:
-    """While one reader reads nothing, 900 facts reach the other; the slow one gets a newer snapshot."""
     async with listening(house) as slow, listening(house) as fast:
         _, start, _ = await next_item(fast)
         text = "x" * 40_000
@@ -137,7 +134,6 @@ async def test_silence_is_broken_by_a_comment(house: Any, monkeypatch: pytest.Mo
 
 
 async def test_samples_may_be_skipped_facts_may_not(house: Any) -> None:
-    """A burst of samples between two facts arrives as the newest of them."""
     async with listening(house) as frames:
         _, _, world = await next_item(frames)
         house.bus.publish(notice("before"))

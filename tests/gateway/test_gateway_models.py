@@ -72,7 +72,6 @@ async def test_profiles_that_are_not_loaded_are_listed_too(house: Any) -> None:
 
 
 async def test_status_follows_the_engine(house: Any, tools: Any) -> None:
-    """Loading, then failed: unloaded with an exit code, as llama.cpp's router says it."""
     said = []
     for state in (EngineState.CREATING, EngineState.WARMING, EngineState.STOPPING, EngineState.FAILED):
         engine = tools.ready("beta/fast", state)
@@ -92,14 +91,12 @@ async def test_a_simulated_model_says_so(house: Any) -> None:
 
 
 async def test_auto_without_an_engine(house: Any, tools: Any) -> None:
-    """It exists, unloaded, with no context to tell."""
     house.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
     item = (await house.client.get("/v1/models/auto")).json()
     assert (item["status"], item["root"], "meta" in item) == ({"value": "unloaded"}, "auto", False)
 
 
 async def test_spellings_and_refusals(house: Any) -> None:
-    """Slashes in ids, escaped or not, and without /v1; unknown and unrunnable are 404s; only reading is allowed."""
     for path in ("/v1/models/beta/fast", "/v1/models/beta%2Ffast", "/models/beta/fast", "/v1/models/"):
         assert (await house.client.get(path)).status_code == 200
     missing = await house.client.get("/v1/models/nope")

@@ -37,7 +37,6 @@ def asked(house: Any) -> dict[str, Any]:
 
 
 async def test_a_chat_streams_as_lines(house: Any, recorded_body: Any) -> None:
-    """Text and reasoning apart, the engine's counts and the measured times in the last line."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
     *lines, last = await chat(house)
     assert "".join(line["message"]["content"] for line in lines).endswith("quiet engine")
@@ -62,7 +61,6 @@ async def test_a_chat_of_an_engine_with_other_line_ends(house: Any, recorded_bod
 
 
 async def test_tool_calls_come_whole(house: Any, recorded_body: Any) -> None:
-    """Ollama's clients get a call in one piece, with its arguments as an object."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-tool-stream"))
     lines = await chat(house, tools=[{"type": "function", "function": {"name": "get_weather"}}])
     calls = [line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"]]
@@ -155,7 +153,6 @@ async def test_an_answer_that_is_no_stream(house: Any, recorded_body: Any) -> No
 
 
 async def test_generate_is_a_chat_with_its_text_on_top(house: Any, recorded_body: Any) -> None:
-    """`response` instead of a message, `system` before the prompt."""
     house.engine.script = replaying(recorded_body("llama.cpp-0c1e57098-base-chat-stream"))
     lines = await chat(house, "/api/generate", system="be short")
     assert all("message" not in line and isinstance(line["response"], str) for line in lines)
@@ -172,7 +169,6 @@ async def test_raw_prompts_are_completions(house: Any, recorded_body: Any) -> No
 
 
 def test_a_request_in_openais_words() -> None:
-    """Options, format, thinking, pictures, and calls that find their answers."""
     call = {"function": {"name": "f", "arguments": {"a": 1}}}
     messages = [
         {"role": "user", "content": "see", "images": ["iVBORw0K", "/9j/4AAQ"]},
@@ -225,7 +221,6 @@ def test_nonsense_is_refused(body: dict[str, Any], code: str) -> None:
 
 
 async def test_errors_are_a_string(house: Any, recorded_body: Any) -> None:
-    """With their status while there is one: ours, the engine's, a misspelt body."""
     house.engine.script = answering(recorded_body("vllm-0.32.0-base-err-model"), 404)
     body = {"model": "alpha", "messages": HELLO}
     engines = await house.client.post("/api/chat", json=body)
@@ -333,7 +328,6 @@ async def test_log_probabilities_stand_beside_the_text(house: Any) -> None:
 
 
 async def test_what_there_is(house: Any, tools: Any) -> None:
-    """Tags, what is loaded, a version that Codex takes, and one model with its context."""
     tags = (await house.client.get("/api/tags")).json()["models"]
     assert [(item["name"], item["model"]) for item in tags] == [(n, n) for n in ("alpha", "coder", "beta/fast")]
     assert all(len(item["digest"]) >= 12 and item["modified_at"].endswith("Z") for item in tags)

@@ -30,7 +30,6 @@ async def test_a_raw_request_reaches_the_named_engine_unchanged(house: Any) -> N
 
 
 async def test_reading_raw_loads_nothing(house: Any) -> None:
-    """GET of what runs is relayed, of what does not is a 404."""
     assert (await house.client.get("/upstream/alpha/version")).status_code == 200
     refused = await house.client.get("/upstream/beta%2Ffast/version")
     assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_loaded")
@@ -66,7 +65,6 @@ async def test_props_of_an_engine_are_not_set(house: Any) -> None:
 
 
 async def test_a_responses_request_at_the_chat_door_is_told_so(house: Any) -> None:
-    """400 at once, without a swap, and with the right path in it."""
     reply = await house.client.post("/v1/chat/completions", json={"model": "beta/fast", "input": "x"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "wrong_protocol")
     assert "/v1/responses" in reply.json()["error"]["message"]

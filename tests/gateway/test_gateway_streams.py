@@ -61,7 +61,6 @@ def replay(pieces: list[bytes]) -> Any:
 
 @pytest.mark.parametrize("name", sorted(COUNTS))
 async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any, name: str) -> None:
-    """Split anywhere, every byte of a real engine's stream arrives, and its own counts are read from it."""
     recorded = recorded_body(name)
     route = next(path for word, path in ROUTES.items() if f"-{word}-" in name)
     house.engine.script = replay(split(recorded, seed=len(name)))
@@ -120,7 +119,6 @@ async def test_an_engine_is_asked_for_counts_only_where_that_is_safe(
 
 
 def test_every_recorded_stream_has_its_counts(streams: list[str]) -> None:
-    """The table above names every recorded stream but the one that breaks off."""
     assert set(streams) == COUNTS.keys()
 
 
@@ -170,12 +168,3 @@ async def test_a_slow_client_holds_the_engine_back(house: Any) -> None:
         await asyncio.wait_for(stuck.wait(), 60)
         assert written < 40 * 1024 * 1024  # both directions' socket buffers, not the stream
     await house.ended()
-
-
-async def test_many_streams_at_once(house: Any, recorded_body: Any) -> None:
-    """Forty clients each get their own bytes, over as many connections as it takes."""
-    recorded = recorded_body("vllm-0.32.0-base-chat-stream-usage")
-    house.engine.script = replay(split(recorded, seed=1)[:200])
-    replies = await asyncio.gather(*(house.chat(stream=True) for _ in range(40)))
-    assert {reply.content for reply in replies} == {b"".join(split(recorded, seed=1)[:200])}
-    await house.supervisor.all_left()

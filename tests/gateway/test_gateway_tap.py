@@ -46,7 +46,6 @@ def bears_text(event: dict[str, Any]) -> bool:
 
 
 def test_the_first_and_the_last_text_are_found_in_every_dialect(recorded_body: Any, streams: list[str]) -> None:
-    """Fed event by event, first and last are those events that a JSON parser finds."""
     for name in streams:
         body = recorded_body(name)
         events = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
@@ -65,7 +64,6 @@ def test_the_first_and_the_last_text_are_found_in_every_dialect(recorded_body: A
 def test_counts_do_not_depend_on_where_the_stream_is_cut(
     recorded_body: Any, streams: list[str], cuts: list[int], which: int
 ) -> None:
-    """Wherever frames are split, usage, finish reason and the presence of text are the same."""
     name = streams[which % len(streams)]
     body = recorded_body(name)
     whole, cut = fed(name, body, []), fed(name, body, cuts)
@@ -75,7 +73,6 @@ def test_counts_do_not_depend_on_where_the_stream_is_cut(
 
 
 def test_a_pattern_that_is_cut_in_two_is_found() -> None:
-    """The first text is seen when its second half comes, not one event later."""
     tap = Tap(Dialect.CHAT)
     tap.feed(b'data: {"choices":[{"delta":{"conte', 1.0)
     tap.feed(b'nt":"x"}}]}\r\n\r\n', 2.0)
@@ -100,7 +97,6 @@ def test_a_text_that_looks_like_json_is_no_usage() -> None:
 
 
 def test_several_events_in_one_chunk_and_spaces_after_colons() -> None:
-    """A chunk is not a token; other serialisers put spaces."""
     tap = Tap(Dialect.CHAT)
     tap.feed(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n' * 5, 1.0)
     tap.feed(b'data: {"choices": [{"delta": {"content": "b"}}]}\n\n', 3.0)
@@ -123,7 +119,6 @@ TEXT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 
 
 def test_the_tail_is_bounded() -> None:
-    """A long answer costs no more memory than a short one."""
     tap = Tap(Dialect.CHAT)
     for tick in range(2000):
         tap.feed(b"data: " + b"x" * 500 + b"\n\n", float(tick))

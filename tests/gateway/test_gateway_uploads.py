@@ -204,7 +204,6 @@ async def test_an_engine_may_refuse_before_the_end(house: Any, uploads: Uploads)
 
 
 async def test_a_client_that_goes_away_leaves_nothing(house: Any, uploads: Uploads) -> None:
-    """In the middle of its file, whose Content-Length promised more."""
     host, port = house.base.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     head = f"POST {PATH} HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/form-data; boundary=b0\r\nContent-Length: "
@@ -327,8 +326,6 @@ def test_a_form_reads_the_same_however_it_is_cut(fields: list[tuple[str, str]], 
 
 
 async def test_sound_comes_back_byte_by_byte_the_same(house: Any, uploads: Uploads) -> None:
-    """/v1/audio/speech answers with bytes; the row has no token rate."""
-
     async def speak(_request: web.Request) -> web.Response:
         return web.Response(body=SOUND, content_type="audio/wav")
 

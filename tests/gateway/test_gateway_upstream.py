@@ -28,8 +28,6 @@ async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -
 
 
 async def test_get_has_a_limit(upstream: Upstream, engine: Any) -> None:
-    """A silent engine is an error after the caller's own time."""
-
     async def script(_seen: Any, wire: Any) -> None:
         await wire.client_left()
 
@@ -40,7 +38,6 @@ async def test_get_has_a_limit(upstream: Upstream, engine: Any) -> None:
 
 
 async def test_nothing_listening_is_unreachable(upstream: Upstream) -> None:
-    """A refused connection says so, with the address."""
     with pytest.raises(UpstreamError, match=r"127\.0\.0\.1:1 ") as caught:
         await upstream.get("http://127.0.0.1:1/health", timeout_s=60)
     assert caught.value.code == "engine_unreachable"
@@ -143,14 +140,11 @@ async def test_an_upload_that_was_answered_early_leaves_no_connection_for_the_ne
 
 
 async def test_compressed_bytes_stay_compressed(upstream: Upstream, engine: Any) -> None:
-    """What crosses is the engine's body, not our reading of it."""
-
     engine.script = answering(b"\x1f\x8b not really gzip", Content_Encoding="gzip")
     assert (await upstream.get(engine.url + "/x", timeout_s=60)).body == b"\x1f\x8b not really gzip"
 
 
 async def test_generate_gives_all_text(upstream: Upstream, engine: Any) -> None:
-    """Reasoning under either name and content, in the order they came."""
     deltas = '{"role":"assistant","content":""}', '{"reasoning":"a"}', '{"reasoning_content":"b"}', '{"content":"c"}'
     chunks = [b'data: {"choices":[{"delta":%b}]}\n\n' % delta.encode() for delta in deltas]
     engine.script = streaming(*chunks, b"data: [DONE]\n\n")
@@ -161,8 +155,6 @@ async def test_generate_gives_all_text(upstream: Upstream, engine: Any) -> None:
 
 @pytest.mark.parametrize("end", [b"\r", b"\r\n"])
 async def test_generate_reads_all_line_ends(upstream: Upstream, engine: Any, end: bytes) -> None:
-    """A server whose lines end in CR or CRLF has a text, too."""
-
     engine.script = streaming(
         b'data: {"choices":[{"index":0,"delta":{"content":"ab"}}]}' + 2 * end, b"data: [DONE]" + 2 * end
     )
@@ -170,8 +162,6 @@ async def test_generate_reads_all_line_ends(upstream: Upstream, engine: Any, end
 
 
 async def test_generate_raises_the_engines_own_words(upstream: Upstream, engine: Any) -> None:
-    """An HTTP error and an error inside the stream both end the warm-up."""
-
     engine.script = answering(b'{"error":{"message":"no chat template"}}', status=400)
     with pytest.raises(UpstreamError, match="answered 400: no chat template"):
         await upstream.generate(engine.url, "m", timeout_s=60)

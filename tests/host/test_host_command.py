@@ -20,7 +20,6 @@ from sparkdash.host.command import LineSplitter, child_running, command_output, 
 
 
 async def test_a_command_that_ends() -> None:
-    """Exit code and both outputs, whatever the bytes."""
     done = await run_command(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
     assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
 
@@ -54,7 +53,6 @@ async def test_what_a_program_prints_is_both_its_streams() -> None:
 
 
 async def test_a_program_that_does_not_end_printing_is_ended() -> None:
-    """With all that it has started; what came first is kept."""
     others = set(psutil.Process().children(recursive=True))
     assert await command_output(["sh", "-c", "yes & yes"], deadline_s=60, limit=5) == "y\ny\ny"
     with pytest.raises(TimeoutError):
@@ -122,7 +120,6 @@ async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> N
 
 
 async def test_silence_has_a_limit() -> None:
-    """A child that says nothing for too long raises, after what it did say."""
     async with child_running(["sh", "-c", "printf 'a\nb'; exec sleep 60"], stderr=STDOUT) as process:
         assert process.stdout is not None
         process.stdout.feed_data(await process.stdout.readexactly(3))  # it is there, however slow the shell was
@@ -145,33 +142,27 @@ def split(*chunks: bytes, limit: int = 100) -> list[str]:
 
 
 def test_progress_bars_become_lines() -> None:
-    """A carriage return ends a line, and the empty piece before it is no line."""
     assert split(b"\rLoading 1%\rLoading 2%\rdone\nnext\n") == ["Loading 1%", "Loading 2%", "done", "next"]
 
 
 def test_windows_line_ends_and_blank_lines() -> None:
-    """CR LF is one end of line, cut anywhere; a blank line between two newlines stays."""
     assert split(b"a\r", b"\nb\r\n\nc\n\nd") == ["a", "b", "", "c", "", "d"]
 
 
 def test_a_progress_line_is_given_at_once() -> None:
-    """A line that ends in a carriage return does not wait for what follows."""
     assert LineSplitter().feed(b"50%\r") == ["50%"]
 
 
 def test_bytes_that_are_not_text_survive() -> None:
-    """Bytes that are not UTF-8 are replaced; a character cut by a chunk border is whole."""
     assert split(b"\xff\xfe bad\n", "é".encode()[:1], "é".encode()[1:] + b"\n") == ["\ufffd\ufffd bad", "é"]
 
 
 def test_endless_lines_are_cut() -> None:
-    """A line keeps `limit` bytes and says that it was cut; the next line is whole again."""
     assert split(b"x" * 70, b"x" * 70, b"tail\nok\n") == ["x" * 100 + "…", "ok"]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
 def test_chunk_borders_do_not_matter(data: bytes, cuts: list[int]) -> None:
-    """However the stream is cut into chunks, the lines are the same."""
     borders = [0, *sorted(cut for cut in cuts if cut <= len(data)), len(data)]
     chunks = [data[a:b] for a, b in pairwise(borders)]
     assert split(*chunks) == split(data)

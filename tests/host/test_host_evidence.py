@@ -95,7 +95,6 @@ def modes(found: Evidence) -> set[int]:
 
 
 async def test_every_part_is_there_and_for_its_owner_only(take: Take, child: Any) -> None:
-    """Four files; nobody else may read them."""
     one = child("")
     found = await take(one.pid, log=["INFO 11-23 03:00:00 [core.py:1] hello"], looks=[{"running": 2}])
     assert found.problem is None
@@ -239,7 +238,6 @@ def test_a_clock_that_was_set_back_does_not_lose_the_newest(parent: Path) -> Non
 
 
 async def test_a_folder_that_cannot_be_written_is_told_and_nothing_fails(take: Take, parent: Path) -> None:
-    """The state folder's place is taken by a file."""
     parent.parent.write_text("not a folder")
     found = await take()
     assert found.folder is None
@@ -247,7 +245,6 @@ async def test_a_folder_that_cannot_be_written_is_told_and_nothing_fails(take: T
 
 
 async def test_a_full_disk_is_told(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could be written stays."""
     real = evidence.write_file
 
     def full(folder: Path, name: str, text: str) -> None:

@@ -148,16 +148,6 @@ def test_whom_it_will_kill_is_noted_before_the_kill(box: Box, guarded: Any, engi
     assert process.wait(SOON) == -9
 
 
-def test_the_cheapest_one_goes_and_the_other_stays(box: Box, guarded: Any, engine: Any) -> None:
-    guard, reports = guarded()
-    (busy, b), (idle, i) = engine("busy"), engine("idle")
-    guard.watch((victim(b, in_flight=1), victim(i)))
-    box.write(2)
-    assert reports.get(timeout=SOON).killed.profile == "idle"
-    assert idle.wait(SOON) == -9
-    assert busy.poll() is None
-
-
 def test_the_next_one_goes_although_nobody_told_that_the_first_is_gone(box: Box, guarded: Any, engine: Any) -> None:
     """Who keeps the table may hang like everybody else; memory goes on falling."""
     guard, reports = guarded()

@@ -74,7 +74,6 @@ async def cut(mine: Hub, hub: FakeHub, after: int) -> None:
 
 
 async def test_what_an_engine_reads_comes_and_is_then_here(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
-    """All but the weights of other programs; the last step says done; afterwards nothing is missing."""
     plan = await mine.plan([REF, REF, ModelRef(path="/data/x")])
     assert [file.path for file in plan[0].files] == sorted(set(FILES) - {"original/consolidated.pth"})
     assert plan[0].missing == plan[0].size == sum(len(FILES[file.path]) for file in plan[0].files)
@@ -145,7 +144,6 @@ async def test_a_beginning_that_is_not_the_files_is_thrown_away(hub: FakeHub, mi
 async def test_a_file_too_big_for_plain_http_is_the_librarys(
     hub: FakeHub, mine: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes whole, beside the others."""
     monkeypatch.setattr("sparkdash.host.hub_download.OVER_HTTP", 500_000)
     steps = await fetched(mine)
     assert steps[-1].done
@@ -220,20 +218,17 @@ async def test_a_revision_that_is_not_there(mine: Hub) -> None:
 
 
 async def test_a_name_that_no_model_can_have(mine: Hub) -> None:
-    """Told before anything is asked."""
     with pytest.raises(HostError, match="cannot be the name of a model on the hub"):
         await fetched(mine, ModelRef(hf="a/b/c"))
 
 
 async def test_without_a_network(tmp_path: Path) -> None:
-    """Said so, with the way to see what is missing."""
     with pytest.raises(HostError, match="The hub cannot be reached") as caught:
         await Hub(tmp_path, endpoint="http://127.0.0.1:1").plan([REF])
     assert "--offline" in (caught.value.hint or "")
 
 
 async def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub, tmp_path: Path) -> None:
-    """With both figures, and how much to free."""
     mine = Hub(tmp_path, endpoint=hub.url, free=lambda _: 1000)
     with pytest.raises(
         HostError, match=r"MiB of weights are missing, but the disk of .* has only 1 KiB free"

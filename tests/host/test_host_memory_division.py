@@ -85,13 +85,7 @@ def test_an_engine_holds_its_gpu_and_its_host_memory_in_one_row() -> None:
     assert (found.processes, found.pid, found.remedy) == (2, 10, "sparkdash stop qwen")
 
 
-def test_the_holdings_add_up_to_the_total() -> None:
-    found = divide_memory(figures())
-    assert sum(one.bytes for one in found.holdings) == found.total == GB10["MemTotal"]
-
-
 def test_a_container_is_named_with_the_command_that_frees_it() -> None:
-    """As its runtime names it, image and all; a small service has no command."""
     found = divide_memory(figures())
     assert (row(found, "open-webui").what, row(found, "open-webui").remedy) == ("webui:1", "docker stop open-webui")
     assert row(found, "ssh.service").remedy is None
@@ -121,7 +115,6 @@ def test_a_driver_that_tells_of_some_processes_only_does_not_count_as_telling() 
 
 
 def test_a_driver_that_is_silent_is_told_apart_from_no_gpu() -> None:
-    """The row's name says who may have it."""
     assert row(divide_memory(figures(gpu=None, gpu_memory=GpuMemory.SILENT)), "GPU driver or kernel").bytes > 60 * GIB
     assert row(divide_memory(figures(gpu=None, gpu_memory=GpuMemory.NONE)), "not accounted").bytes > 60 * GIB
 
@@ -154,7 +147,6 @@ def test_anonymous_memory_of_hidden_processes_is_a_row() -> None:
 
 
 def test_who_holds_comes_first_and_free_memory_last() -> None:
-    """By size; what comes back on demand after what does not."""
     found = divide_memory(figures()).holdings
     given_back = [one.reclaimable for one in found]
     assert given_back[:-1] == sorted(given_back[:-1])
@@ -206,7 +198,6 @@ def test_any_figures_add_up_and_none_is_negative(box: MemoryFigures) -> None:
 
 @given(st.integers(0, GIB), st.dictionaries(st.integers(), st.integers(-10, GIB)))
 def test_a_division_leaves_nothing_over_and_takes_nothing_twice(total: int, claims: dict[int, int]) -> None:
-    """Scaled to the byte, and nobody gets more than was claimed."""
     shares, rest = divide(total, claims)
     assert sum(shares.values()) + rest == total
     assert all(0 <= share <= claims[key] for key, share in shares.items())

@@ -37,7 +37,6 @@ SPEC = ContainerSpec(
 
 
 def test_podman_run_is_exactly_this() -> None:
-    """The whole command line, as an owner would write it."""
     assert argv.run("podman", SPEC) == [
         "podman", "run", "-d", "--replace", "--name", "sparkdash-qwen3-coder", "--pull=never",
         "--log-driver", "k8s-file", "--log-opt", "max-size=64m", "--network", "host",
@@ -64,7 +63,6 @@ def test_docker_run_differs_in_a_few_flags() -> None:
     [("nvidia.com/gpu=0", ["--gpus", "device=0"]), ("/dev/infiniband", ["--device", "/dev/infiniband"])],
 )
 def test_docker_devices(device: str, flags: list[str]) -> None:
-    """One GPU by its number; anything else is a device node."""
     command = argv.run("docker", SPEC.model_copy(update={"devices": (device,)}))
     assert shlex.join(flags) in shlex.join(command)
 
@@ -77,13 +75,11 @@ def test_what_is_never_asked_for(program: str) -> None:
 
 
 def test_label_filters() -> None:
-    """An empty value asks for the label, whatever it says."""
     command = argv.ids("podman", {"sparkdash.profile": "", "sparkdash.owner": "ab12"})
     assert command[-4:] == ["--filter", "label=sparkdash.profile", "--filter", "label=sparkdash.owner=ab12"]
 
 
 def test_reading_and_ending() -> None:
-    """The short commands, for both programs where they differ."""
     assert argv.logs("podman", "n", follow=True, tail=5) == [
         "podman", "--log-level=fatal", "logs", "--follow", "--tail", "5", "n",
     ]  # fmt: skip
@@ -96,7 +92,6 @@ def test_reading_and_ending() -> None:
 
 
 def test_the_pasted_text_is_the_argv() -> None:
-    """A shell reads exactly the argv out of the printed text, one flag a line, values beside their flags."""
     text = argv.shell(argv.run("podman", SPEC))
     assert shlex.split(text.replace("\\\n", "")) == argv.run("podman", SPEC)
     lines = [line.strip(" \\") for line in text.splitlines()]
@@ -146,7 +141,6 @@ def test_a_running_podman_container() -> None:
 
 
 def test_an_ended_docker_container() -> None:
-    """Docker's name has a slash, its labels may be null, its image is in Config."""
     (info,) = answers.containers(json.dumps([DOCKER]))
     assert (info.name, info.state, info.pid, info.exit_code) == ("sparkdash-a", ContainerState.EXITED, None, 137)
     assert (info.labels, info.image) == ({}, "vllm/vllm-openai:v0.33.0")
@@ -154,7 +148,6 @@ def test_an_ended_docker_container() -> None:
 
 
 def test_start_times_and_states_of_other_versions() -> None:
-    """Unix seconds are understood too; the year 1 means never; an unheard-of state is unknown, not an error."""
     later = {**PODMAN, "State": {"Status": "Running", "StartedAt": 1795244600}}
     odd = {**PODMAN, "State": {"Status": "hibernating"}}
     infos = answers.containers(json.dumps([later, CREATED, odd]))
@@ -163,7 +156,6 @@ def test_start_times_and_states_of_other_versions() -> None:
 
 
 def test_nothing_found() -> None:
-    """An empty answer and an empty list both mean that there is none."""
     assert answers.containers("") == answers.containers("[]") == []
 
 
@@ -186,7 +178,6 @@ def test_nothing_found() -> None:
     ],
 )  # fmt: skip
 def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None:
-    """Each known complaint gets its code and what to do; the program's own words stay in the message."""
     error = answers.start_failed("podman", ANSWERED_SPEC, CommandResult(125, "", complaint))
     assert error.code == code
     assert hint in (error.hint or "")
@@ -194,7 +185,6 @@ def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None
 
 
 def test_an_unknown_complaint_keeps_its_words() -> None:
-    """What matches nothing is told as it was said, shortened, without podman's log lines."""
     log = 'time="2026-11-21T07:03:20Z" level=warning msg="Error validating CNI config file"\n'
     error = answers.start_failed(
         "podman", ANSWERED_SPEC, CommandResult(125, "", log + "Error: something new " + "x" * 1000)
@@ -278,13 +268,11 @@ def test_a_run_that_was_killed_tells_the_signal_and_is_a_failure_of_the_box(code
 
 
 def test_docker_is_heard_without_its_advice() -> None:
-    """Docker's prefix and its pointer to the help are left out."""
     said = "docker: Error response from daemon: No such image: x:1.\n\nRun 'docker run --help' for more information\n"
     assert answers.last_words(said) == "No such image: x:1"
 
 
 def test_a_registry_that_wants_a_login() -> None:
-    """A refused pull says where to log in."""
     error = answers.image_missing(
         "podman", "nvcr.io/nvidia/vllm:26.05-py3", "unable to retrieve auth token: unauthorized"
     )
@@ -308,7 +296,6 @@ def test_an_image_that_is_not_made_for_this_processor(words: str) -> None:
 
 
 def test_process_ids_of_top() -> None:
-    """The headline and what is no number are left out."""
     assert answers.pids("HPID\n9147\n?\n12\n") == {9147, 12}
 
 
@@ -329,7 +316,6 @@ def test_a_container_that_was_given_a_gpu(inspected: dict[str, Any], gpu: bool) 
 
 
 def test_the_ports_that_a_container_publishes() -> None:
-    """Each once, whatever the address; an exposed port that is not published is nobody's."""
     bindings = {"80/tcp": [{"HostIp": "", "HostPort": "18005"}, {"HostIp": "::", "HostPort": "18005"}], "81/tcp": None}
     (found,) = answers.containers(json.dumps([{"Id": "1", "Name": "n", "HostConfig": {"PortBindings": bindings}}]))
     assert found.ports == (18005,)
@@ -392,14 +378,12 @@ def test_the_command_line_names_the_variable_only(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_process_inherits_it_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the argv nor the printed command has the value."""
     made = spec(monkeypatch)
     assert SECRET not in " ".join(Process(tmp_path).command(made))
     assert SECRET not in made.model_dump_json()
 
 
 def test_handing_a_variable_on_is_another_launch() -> None:
-    """A name in env_from changes the launch's fingerprint; its absence leaves the fingerprint as it was."""
     plain = Profile(name="a", engine=EngineKind.VLLM)
     assert plain.fingerprint == plain.model_copy(update={"env_from": ()}).fingerprint
     assert plain.fingerprint != plain.model_copy(update={"env_from": ("HF_TOKEN",)}).fingerprint

@@ -52,7 +52,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool
 
 
 async def test_podman_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without podman every call says that it is missing and how to get it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError) as caught:
         await Podman().version()
@@ -61,7 +60,6 @@ async def test_podman_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 async def test_podman_that_hangs(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that passes its deadline names the command and the seconds."""
     program("podman", "exec sleep 60")
     monkeypatch.setattr(podman, "LOOK_S", 0.3)
     with pytest.raises(HostError, match="`podman inspect` gave no answer") as caught:
@@ -101,14 +99,12 @@ async def test_a_stop_that_hangs_is_followed_by_force(program: Program, impatien
 
 
 async def test_answers_that_are_no_json(program: Program) -> None:
-    """A podman that talks nonsense is a HostError, not a crash."""
     program("podman", "echo hello")
     with pytest.raises(HostError, match="not JSON"):
         await Podman().inspect("n")
 
 
 async def test_docker_reads(program: Program) -> None:
-    """Version, image, list, inspect and process ids through docker's words."""
     program("docker", DOCKER)
     docker = Podman("docker")
     assert await docker.version() == "28.2.2"
@@ -176,7 +172,6 @@ async def test_a_box_that_cannot_start_podman_is_not_told_to_install_it(
 
 
 async def test_docker_daemon_that_does_not_run(program: Program) -> None:
-    """A client without its daemon is a missing runtime, also when asked for an image."""
     program("docker", 'echo "Cannot connect to the Docker daemon at unix:///x. Is it running?" >&2; exit 1')
     for ask in (Podman("docker").version(), Podman("docker").image_id("i:1"), Podman("docker").containers({})):
         with pytest.raises(HostError) as caught:
@@ -185,7 +180,6 @@ async def test_docker_daemon_that_does_not_run(program: Program) -> None:
 
 
 async def test_pull_tells_what_it_does(program: Program) -> None:
-    """Each line is progress without a made-up fraction; the last one is done."""
     program("podman", "echo 'Trying to pull i:1...' >&2; echo 'Copying blob sha256:ab' >&2; echo 1234")
     steps = [step async for step in Podman().pull("i:1")]
     assert [step.detail for step in steps[:2]] == ["Trying to pull i:1...", "Copying blob sha256:ab"]
@@ -194,7 +188,6 @@ async def test_pull_tells_what_it_does(program: Program) -> None:
 
 
 async def test_pull_that_fails(program: Program) -> None:
-    """The registry's last words, and what to do."""
     program("podman", "echo 'Trying to pull nvcr.io/x:1...'; echo 'Error: unauthorized: log in' >&2; exit 125")
     with pytest.raises(HostError, match="unauthorized: log in") as caught:
         async for _ in Podman().pull("nvcr.io/x:1"):
@@ -204,7 +197,6 @@ async def test_pull_that_fails(program: Program) -> None:
 
 
 async def test_a_pull_without_a_network_does_not_advise_to_pull(program: Program) -> None:
-    """What failed is not what would fix it."""
     program("podman", "echo 'Trying to pull nvcr.io/x:1...'; echo 'Error: lookup nvcr.io: no such host' >&2; exit 125")
     with pytest.raises(
         HostError, match=r"^podman could not fetch nvcr.io/x:1: lookup nvcr.io: no such host\.$"
@@ -215,7 +207,6 @@ async def test_a_pull_without_a_network_does_not_advise_to_pull(program: Program
 
 
 async def test_a_spec_without_an_image() -> None:
-    """Podman cannot run a profile that names no image, and says so before trying."""
     with pytest.raises(HostError, match="has no image"):
         Podman().command(SPEC.model_copy(update={"image": None}))
 

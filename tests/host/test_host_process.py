@@ -61,7 +61,6 @@ def first_thread_ended(pid: int | None) -> bool:
 
 
 async def test_an_engine_outlives_a_killed_daemon(tmp_path: Path) -> None:
-    """The next daemon adopts it by its labels, follows its log, and ends it."""
     pid = killed_daemon(tmp_path, f"echo up; {STAY}")
     runtime = Process(tmp_path)
     (info,) = await runtime.containers({LABEL_OWNER: "me"})
@@ -101,7 +100,6 @@ async def test_workers_that_lost_their_leader_are_ended(tmp_path: Path) -> None:
 
 
 async def test_workers_in_a_session_of_their_own_are_ended(tmp_path: Path) -> None:
-    """A worker that opened its own session is found as a descendant, and ended with its leader."""
     runtime = Process(tmp_path)
     await runtime.start(spec("setsid sleep 300 & echo $!; wait"))
     log = runtime.logs("qwen3.5-a", follow=True)
@@ -181,7 +179,6 @@ async def test_a_record_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
-    """A file that is no record neither breaks the list nor is adopted."""
     (tmp_path / "n.json").write_text("{half")
     assert await Process(tmp_path).containers({}) == []
     assert await Process(tmp_path).inspect("n") is None
@@ -189,14 +186,12 @@ async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden"])
 async def test_names_are_no_paths(tmp_path: Path, name: str) -> None:
-    """A name that would leave the folder is refused."""
     with pytest.raises(HostError) as caught:
         await Process(tmp_path).inspect(name)
     assert caught.value.code == "bad_name"
 
 
 async def test_records_and_logs_are_the_owners_alone(tmp_path: Path) -> None:
-    """Neither the argv nor the log can be read by other users."""
     runtime = Process(tmp_path / "new")
     await runtime.start(spec("exit 0"))
     await runtime.wait("qwen3.5-a")
@@ -205,7 +200,6 @@ async def test_records_and_logs_are_the_owners_alone(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    """The message names the folder and what to do."""
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="file/processes") as caught:
         await Process(tmp_path / "file/processes").start(spec("exit 0"))
@@ -299,7 +293,6 @@ async def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_the_command_a_person_would_type(tmp_path: Path) -> None:
-    """Variables come first, behind env."""
     with_env = spec("x").model_copy(update={"env": {"A": "b"}})
     assert Process(tmp_path).command(with_env) == ["env", "A=b", "sh", "-c", "x"]
     assert Process(tmp_path).command(spec("x")) == ["sh", "-c", "x"]

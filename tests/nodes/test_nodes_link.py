@@ -113,7 +113,6 @@ def test_an_address_that_the_owner_chose_leaves_other_links_out() -> None:
 
 
 def test_both_halves_of_a_port_carry_tensors_where_every_box_has_both() -> None:
-    """A QSFP port is two devices of 100 Gb/s; the slow port and one with another GID index are none of them."""
     three = [[RDMA, TWIN, SLOW], [other(RDMA), other(TWIN), other(SLOW)], [third(TWIN), third(RDMA)]]
     chosen = common_links(three)
     assert chosen is not None

@@ -49,7 +49,6 @@ def chat(**more: Any) -> dict[str, Any]:
 
 
 async def test_official_client_streams_a_chat(client: openai.AsyncOpenAI) -> None:
-    """The openai client gets a role, text in several chunks, a reason to end, and usage in a chunk without choices."""
     stream = await client.chat.completions.create(
         **chat(max_tokens=50), stream=True, stream_options={"include_usage": True}
     )
@@ -65,7 +64,6 @@ async def test_official_client_streams_a_chat(client: openai.AsyncOpenAI) -> Non
 
 
 async def test_streamed_and_whole_answers_are_the_same(client: openai.AsyncOpenAI) -> None:
-    """One prompt gives one text, streamed or not, and an end by itself says stop."""
     stream = await client.chat.completions.create(**chat(), stream=True)
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
     whole = await client.chat.completions.create(**chat())
@@ -74,7 +72,6 @@ async def test_streamed_and_whole_answers_are_the_same(client: openai.AsyncOpenA
 
 
 async def test_usage_and_metrics_agree_to_the_token(client: openai.AsyncOpenAI, site: Site, read_metrics: Any) -> None:
-    """Over a conversation, prompt, cached and generated tokens of all usages are what the counters moved by."""
     messages: list[Any] = [{"role": "system", "content": "Be brief. " * 40}]
     prompt = cached = generated = 0
     for question in ("What is a block?", "And a page?", "And a queue?"):
@@ -107,7 +104,6 @@ async def test_usage_and_metrics_agree_to_the_token(client: openai.AsyncOpenAI, 
 async def test_the_adapter_finds_every_name_that_it_looks_for(
     http: httpx.AsyncClient, site: Site, read_metrics: Any
 ) -> None:
-    """All metric names of the simulated engine's adapter are on the page, and the KV capacity is the profile's."""
     await http.post("/v1/chat/completions", json=chat(max_tokens=5))
     names = registry.adapter(site[0].profile.engine).metrics
     seen = await read_metrics(site[1])
@@ -121,13 +117,11 @@ async def test_the_adapter_finds_every_name_that_it_looks_for(
 
 
 async def test_no_speculation_no_series(make_profile: Callable[..., Profile], read_metrics: Any) -> None:
-    """An engine that does not speculate has no spec_decode series: absent, not zero."""
     async with serving(make_profile()) as (_, url):
         assert not [name for name in (await read_metrics(url)).samples if "spec_decode" in name]
 
 
 async def test_continuous_usage_grows_to_the_final_one(http: httpx.AsyncClient) -> None:
-    """With continuous_usage_stats every chunk carries the count so far, the role's chunk zero."""
     options = {"include_usage": True, "continuous_usage_stats": True}
     reply = await http.post("/v1/chat/completions", json=chat(max_tokens=30, stream=True, stream_options=options))
     lines = [line for line in reply.text.splitlines() if line]
@@ -139,7 +133,6 @@ async def test_continuous_usage_grows_to_the_final_one(http: httpx.AsyncClient) 
 
 
 async def test_stop_strings_and_ignore_eos(client: openai.AsyncOpenAI) -> None:
-    """A stop string cuts the text before it; ignore_eos lets an answer run to its limit."""
     cut = await client.chat.completions.create(**chat(stop=["; no model"]))
     assert cut.choices[0].message.content == "This is a simulated answer in the name of rehearsal"
     assert cut.choices[0].finish_reason == "stop"
@@ -173,7 +166,6 @@ async def test_closing_the_connection_frees_the_engine(make_profile: Callable[..
 
 
 async def test_official_client_streams_a_response(client: openai.AsyncOpenAI) -> None:
-    """The Responses stream is one the official client accepts: numbered, from created to completed with usage."""
     stream = await client.responses.create(model="rehearsal", input="Tell me.", max_output_tokens=40, stream=True)
     events = [event async for event in stream]
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -185,7 +177,6 @@ async def test_official_client_streams_a_response(client: openai.AsyncOpenAI) ->
 
 
 async def test_messages_stream_in_their_legal_order(http: httpx.AsyncClient) -> None:
-    """/v1/messages goes from message_start over one text block to message_stop, with the output counted."""
     body = {"model": "rehearsal", "max_tokens": 20, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     reply = await http.post("/v1/messages", json=body)
     events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
@@ -200,7 +191,6 @@ async def test_messages_stream_in_their_legal_order(http: httpx.AsyncClient) -> 
 
 
 async def test_embeddings_depend_on_the_text_alone(client: openai.AsyncOpenAI) -> None:
-    """Equal texts have equal unit vectors, through the official client's base64."""
     answer = await client.embeddings.create(model="rehearsal", input=["one", "two", "one"])
     one, two, again = (item.embedding for item in answer.data)
     assert one == again != two
@@ -208,7 +198,6 @@ async def test_embeddings_depend_on_the_text_alone(client: openai.AsyncOpenAI) -
 
 
 async def test_small_routes_answer_as_vllm(http: httpx.AsyncClient) -> None:
-    """Health is empty, the list names owner and context, the tokenizer counts, the version says sim."""
     assert (await http.get("/health")).content == b""
     assert (await http.get("/version")).json()["version"].endswith("+sim")
     cards = (await http.get("/v1/models")).json()["data"]
@@ -238,7 +227,6 @@ async def test_small_routes_answer_as_vllm(http: httpx.AsyncClient) -> None:
 async def test_mistakes_get_the_engines_error_object(
     http: httpx.AsyncClient, path: str, body: Any, status: int, says: str
 ) -> None:
-    """A client's mistake has vLLM's status and an error object with message, type, param and code."""
     reply = await http.post(path, json=body)
     error = reply.json()["error"]
     assert (reply.status_code, error["code"]) == (status, status)
@@ -247,7 +235,6 @@ async def test_mistakes_get_the_engines_error_object(
 
 
 async def test_broken_json_and_unknown_places(http: httpx.AsyncClient) -> None:
-    """Broken JSON is 400 with its position, an unknown path 404, a wrong method 405; the connection lives on."""
     broken = await http.post("/v1/chat/completions", content=b'{"model":')
     assert (broken.status_code, broken.json()["error"]["param"]) == (400, "body.9")
     assert (await http.post("/v1/rerank", json={})).json() == {"detail": "Not Found"}
@@ -256,7 +243,6 @@ async def test_broken_json_and_unknown_places(http: httpx.AsyncClient) -> None:
 
 
 async def test_the_wire_is_read_as_it_comes(site: Site) -> None:
-    """Nonsense instead of HTTP closes the connection, and a request in two parts with a chunked body is understood."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(site[1].rsplit(":", 1)[1]))
     writer.write(b"nonsense\r\n\r\n")
     assert await reader.read() == b""

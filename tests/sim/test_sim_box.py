@@ -60,7 +60,6 @@ def claim(claims_folder: Path) -> Callable[[int], ClaimFile]:
 
 
 def test_an_empty_box_is_a_spark_with_little_on_it(box: SimBox) -> None:
-    """121.69 GiB in all, of which some is other programs' and some page cache; available is nearly all the rest."""
     reader: HostReader = box
     memory = reader.memory()
     assert memory.total / GIB == pytest.approx(121.69, abs=0.01)
@@ -71,7 +70,6 @@ def test_an_empty_box_is_a_spark_with_little_on_it(box: SimBox) -> None:
 
 
 def test_memory_follows_the_claims(box: SimBox, claim: Callable[[int], ClaimFile]) -> None:
-    """What an engine claims is missing from what is available, and the page cache has grown by what was read."""
     empty = box.memory()
     claim(os.getpid()).write(60 * GIB)
     full = box.memory()
@@ -103,7 +101,6 @@ def test_memory_comes_back_with_a_lag(box: SimBox, hand: Hand, claim: Callable[[
 
 
 def test_overcommitted_memory_shows_as_pressure(box: SimBox, claim: Callable[[int], ClaimFile]) -> None:
-    """More claimed than there is: nothing available, swap in use, pressure; never a negative number."""
     claim(os.getpid()).write(130 * GIB)
     memory = box.memory()
     assert memory.available == 0
@@ -113,7 +110,6 @@ def test_overcommitted_memory_shows_as_pressure(box: SimBox, claim: Callable[[in
 
 
 async def test_the_gpu_follows_the_busy_share(box: SimBox, hand: Hand, claim: Callable[[int], ClaimFile]) -> None:
-    """Idle it is cool and slow; under load power and clock rise at once, the temperature slowly; its name says simulated."""
     idle = (await box.gpu()).gpu
     file = claim(os.getpid())
     file.write(GIB, busy=1.0)
@@ -133,7 +129,6 @@ async def test_the_gpu_follows_the_busy_share(box: SimBox, hand: Hand, claim: Ca
 async def test_engine_bytes_are_the_claims_of_its_processes(
     box: SimBox, claim: Callable[[int], ClaimFile], sleeper: subprocess.Popen[bytes]
 ) -> None:
-    """Claims of several processes are added; for processes that claim nothing the answer is unknown, not zero."""
     claim(os.getpid()).write(3 * GIB)
     claim(sleeper.pid).write(4 * GIB)
     reading = await box.gpu()
@@ -204,7 +199,6 @@ def claimed(folder: Path, name: str) -> dict[str, int]:
 async def test_an_engine_over_both_boxes_takes_memory_on_both_and_its_stop_gives_both_back(
     tmp_path: Path, eventually: Eventually, unused_tcp_port: int
 ) -> None:
-    """One process serves, one computes on the other box; one stop by the head's name ends both."""
     async with boxes_in(tmp_path) as boxes:
         spec = spec_of(boxes, profile_of(), unused_tcp_port, LOCAL, SPARK2)
         assert [worker.node for worker in spec.workers] == [SPARK2]
@@ -220,7 +214,6 @@ async def test_an_engine_over_both_boxes_takes_memory_on_both_and_its_stop_gives
 async def test_a_worker_says_that_it_is_simulated_and_computes_while_its_head_does(
     tmp_path: Path, eventually: Eventually, unused_tcp_port: int
 ) -> None:
-    """Its log is vLLM's, and its GPU is as busy as the head's claim says."""
     async with boxes_in(tmp_path) as boxes:
         spec = spec_of(boxes, profile_of(), unused_tcp_port, LOCAL, SPARK2)
         (worker,) = spec.workers
@@ -259,7 +252,6 @@ def nodes(tmp_path: Path) -> SimulatedNodes:
 
 
 def test_they_are_what_the_daemon_takes_for_nodes(nodes: SimulatedNodes) -> None:
-    """Both protocols, checked by the type checker; this box first."""
     known: Nodes = nodes
     runtimes: NodeRuntimes = nodes
     assert known.names == (LOCAL, SPARK2)
@@ -281,7 +273,6 @@ def test_a_launch_over_both_has_addresses_on_one_network_and_one_alone_has_loopb
 
 
 def test_the_link_is_busy_while_an_engine_on_both_boxes_computes(tmp_path: Path) -> None:
-    """RDMA in both directions; an engine on one box alone sends nothing."""
     now = [100.0]
     local, other = SimBox(tmp_path / "a"), SimBox(tmp_path / "b")
     nodes = SimulatedNodes(local, {SPARK2: other}, {}, folder=tmp_path, clock=lambda: now[0])
@@ -298,7 +289,6 @@ def test_the_link_is_busy_while_an_engine_on_both_boxes_computes(tmp_path: Path)
 
 
 async def test_a_box_that_falls_silent_keeps_its_last_figures_and_answers_nothing(tmp_path: Path) -> None:
-    """Their time stays behind, memory is unknown, calls are refused, and who waits is told of the return."""
     now = [100.0]
     nodes = SimulatedNodes(
         SimBox(tmp_path / "a"), {SPARK2: SimBox(tmp_path / "b")}, {}, folder=tmp_path, clock=lambda: now[0]

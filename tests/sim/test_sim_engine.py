@@ -19,7 +19,6 @@ from sparkdash.sim.speed import (
     PrefixCache,
     SimulatedTiming,
     SimulationClock,
-    expected_accepted,
     text_of,
     token_id,
     tokenize,
@@ -28,7 +27,6 @@ from sparkdash.sim.speed import (
 
 @given(st.text())
 def test_tokens_hold_the_whole_text(text: str) -> None:
-    """Joining a text's tokens gives the text, and different tokens have different ids."""
     tokens = tokenize(text)
     assert text_of(tokens) == text
     assert len({token_id(token) for token in tokens}) == len(set(tokens))
@@ -37,31 +35,22 @@ def test_tokens_hold_the_whole_text(text: str) -> None:
 
 @given(st.text(), st.text())
 def test_tokens_are_stable_under_continuation(begin: str, more: str) -> None:
-    """A longer text begins with the tokens of its beginning, save the last one."""
     known = tokenize(begin)[:-1]
     assert tokenize(begin + more)[: len(known)] == known
 
 
-def test_prose_has_about_four_characters_a_token() -> None:
-    text = prose.paragraph(prose.seeded_random("x"), 500)
-    assert 3.5 < len(text) / len(tokenize(text)) < 4.5
-
-
 def test_answers_repeat_and_say_what_they_are() -> None:
-    """The same seed gives the same text, another seed another, and both begin by saying that they are simulated."""
     first, again, other = (list(islice(prose.answer_tokens("m", seed), 200)) for seed in ("a", "a", "b"))
     assert first == again != other
     assert text_of(first).startswith("This is a simulated answer in the name of m")
 
 
 def test_generated_tokens_survive_being_sent_back() -> None:
-    """An answer's text, tokenized anew, gives the same tokens: a conversation's next prompt hits the cache."""
     tokens = list(islice(prose.answer_tokens("m", "turns"), 2000))
     assert tokenize(text_of(tokens))[:-1] == tokens[:-1]
 
 
 def test_script_ends_at_its_limit_or_by_itself() -> None:
-    """The limit ends an answer with "length", its natural end with "stop", and the limit wins a tie."""
     ends = {
         (limit, natural): [
             w.finish for w in prose.cut_answer(prose.answer_tokens("m", "s"), limit=limit, natural=natural)
@@ -74,14 +63,12 @@ def test_script_ends_at_its_limit_or_by_itself() -> None:
 
 
 def test_stop_strings_never_show() -> None:
-    """Text before a stop string is given in full, nothing of the string itself, even when it spans tokens."""
     words = list(prose.cut_answer(iter(tokenize("one two STOP three")), limit=99, natural=None, stops=("two STOP",)))
     assert "".join(word.text for word in words) == "one "
     assert (words[-1].finish, words[-1].stop_reason) == ("stop", "two STOP")
 
 
 def test_text_held_back_for_a_stop_string_comes_at_the_end() -> None:
-    """What only looked like a stop string is still given when the answer ends."""
     words = list(prose.cut_answer(iter(tokenize("one two three")), limit=3, natural=None, stops=("threefold",)))
     assert "".join(word.text for word in words) == "one two three"
 
@@ -99,7 +86,6 @@ def stored(cache: PrefixCache, text: str) -> None:
 
 
 def test_known_beginnings_are_matched_in_whole_blocks() -> None:
-    """A prompt finds the blocks it shares with an earlier one, up to the first difference."""
     cache = PrefixCache(64, block=4)
     stored(cache, "aaaabbbbcccc")
     assert len(cache.matched(words("aaaabbbbXXXX"))) == 2
@@ -108,7 +94,6 @@ def test_known_beginnings_are_matched_in_whole_blocks() -> None:
 
 
 def test_the_last_token_is_always_computed() -> None:
-    """A prompt that is known in full still leaves its last block to compute."""
     cache = PrefixCache(64, block=4)
     stored(cache, "aaaabbbb")
     assert len(cache.matched(words("aaaabbbb"))) == 1
@@ -116,7 +101,6 @@ def test_the_last_token_is_always_computed() -> None:
 
 
 def test_kept_blocks_count_as_free() -> None:
-    """Usage is what requests hold; blocks kept for reuse do not count, and make room when it is needed."""
     cache = PrefixCache(16, block=4)
     stored(cache, "aaaabbbbccccdddd")
     assert cache.usage == 0
@@ -125,7 +109,6 @@ def test_kept_blocks_count_as_free() -> None:
 
 
 def test_a_full_pool_refuses_and_changes_nothing() -> None:
-    """Growing beyond the pool is refused, and the holding stays as it was."""
     cache = PrefixCache(16, block=4)
     first, second = cache.take([]), cache.take([])
     assert cache.grow(first, 12)
@@ -134,7 +117,6 @@ def test_a_full_pool_refuses_and_changes_nothing() -> None:
 
 
 def test_shared_blocks_stay_until_the_last_holder_leaves() -> None:
-    """Two requests on one prefix use its blocks once, and releasing twice does no harm."""
     cache = PrefixCache(64, block=4)
     stored(cache, "aaaabbbb")
     tokens = words("aaaabbbbc")
@@ -149,7 +131,6 @@ def test_shared_blocks_stay_until_the_last_holder_leaves() -> None:
 
 @given(st.lists(st.tuples(st.text("ab", max_size=40), st.booleans()), max_size=30))
 def test_counts_balance_whatever_comes(requests: list[tuple[str, bool]]) -> None:
-    """Blocks in use never exceed the pool, and none is left when all have gone."""
     cache = PrefixCache(48, block=4)
     open_ones = []
     for text, leaves in requests:
@@ -202,7 +183,6 @@ def text_of_tokens(count: int, seed: str = "long") -> str:
 
 
 async def test_ttft_is_the_prompt_over_the_prefill_speed(virtual_clock: Any) -> None:
-    """Alone, 3000 prompt tokens at 1000 tok/s give the first token after three seconds."""
     async with engine_of(virtual_clock) as engine:
         run = ask(engine, text_of_tokens(3000), 1)
         await ended(engine, run)
@@ -211,7 +191,6 @@ async def test_ttft_is_the_prompt_over_the_prefill_speed(virtual_clock: Any) -> 
 
 
 async def test_cached_prompt_tokens_cost_no_time(virtual_clock: Any) -> None:
-    """A prompt that was seen before pays only for what is new, and the counters say what was found."""
     async with engine_of(virtual_clock) as engine:
         text = text_of_tokens(3200)
         await ended(engine, ask(engine, text, 1))
@@ -224,7 +203,6 @@ async def test_cached_prompt_tokens_cost_no_time(virtual_clock: Any) -> None:
 
 
 async def test_decode_runs_at_the_published_speed(virtual_clock: Any) -> None:
-    """Without speculation 101 tokens at 50 tok/s take two seconds after the first."""
     async with engine_of(virtual_clock) as engine:
         run = ask(engine, "hello", 101)
         await ended(engine, run)
@@ -233,7 +211,6 @@ async def test_decode_runs_at_the_published_speed(virtual_clock: Any) -> None:
 
 
 async def test_speculation_keeps_the_net_speed_and_accepts_as_told(virtual_clock: Any) -> None:
-    """With acceptance 0.8, 0.5 the net speed is still 50 tok/s, and each position is accepted as often as its chances say."""
     async with engine_of(virtual_clock, acceptance=(0.8, 0.5)) as engine:
         run = ask(engine, "hello", 20_001)
         await ended(engine, run)
@@ -245,7 +222,6 @@ async def test_speculation_keeps_the_net_speed_and_accepts_as_told(virtual_clock
 
 
 async def test_streams_share_sublinearly(virtual_clock: Any) -> None:
-    """Four streams together make 4 ** 0.55 times one stream's speed."""
     async with engine_of(virtual_clock) as engine:
         runs = [ask(engine, "hello", 201, seed=str(number)) for number in range(4)]
         await ended(engine, *runs)
@@ -254,7 +230,6 @@ async def test_streams_share_sublinearly(virtual_clock: Any) -> None:
 
 
 async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
-    """Between two given contexts the speed is on the straight line between them; beyond them it is flat."""
     pace = SimulatedTiming(
         SimSpec(
             speeds=(
@@ -269,13 +244,7 @@ async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
     assert pace.prefill_s(1500, 2000) == pytest.approx(1.0)
 
 
-def test_expected_acceptance_multiplies_along_the_positions() -> None:
-    assert expected_accepted((0.8, 0.5, 0.5)) == pytest.approx(0.8 + 0.4 + 0.2)
-    assert expected_accepted(()) == 0
-
-
 async def test_time_scale_speeds_everything_up(virtual_clock: Any) -> None:
-    """At time_scale 10 the same request takes a tenth of the time."""
     async with engine_of(virtual_clock, time_scale=10) as engine:
         run = ask(engine, text_of_tokens(3000), 101)
         await ended(engine, run)
@@ -283,7 +252,6 @@ async def test_time_scale_speeds_everything_up(virtual_clock: Any) -> None:
 
 
 async def test_requests_beyond_the_seats_wait(virtual_clock: Any) -> None:
-    """With two seats the third request waits, runs when a seat is free, and its wait is counted as queue time."""
     async with engine_of(virtual_clock, seats=2) as engine:
         runs = [ask(engine, "hello", 51, seed=str(number)) for number in range(3)]
         async for _ in engine.stream(runs[0]):
@@ -295,20 +263,7 @@ async def test_requests_beyond_the_seats_wait(virtual_clock: Any) -> None:
         assert engine.counters.queue.total == pytest.approx(runs[2].admitted)
 
 
-async def test_abort_takes_effect_at_once(virtual_clock: Any) -> None:
-    """An aborted request is out of the batch and of the cache in the same moment, and counted as aborted once."""
-    async with engine_of(virtual_clock) as engine:
-        run = ask(engine, text_of_tokens(500), 1000)
-        async for _ in engine.stream(run):
-            break
-        engine.abort(run)
-        engine.abort(run)
-        assert (engine.running, engine.cache.in_use) == ([], 0)
-        assert engine.counters.finished["abort"] == 1
-
-
 async def test_a_full_cache_preempts_the_last_one_and_loses_nothing(virtual_clock: Any) -> None:
-    """Two answers that do not fit together both end with all their tokens; the later one was thrown out on the way."""
     async with engine_of(virtual_clock, kv_tokens=512) as engine:
         runs = [ask(engine, "hello", 400, seed=str(number)) for number in range(2)]
         await ended(engine, *runs)
@@ -320,7 +275,6 @@ async def test_a_full_cache_preempts_the_last_one_and_loses_nothing(virtual_cloc
 
 
 async def test_a_request_as_large_as_the_cache_still_ends(virtual_clock: Any) -> None:
-    """Prompt and answer that fill the pool to its last token, with drafts that would reach beyond it, come to an end."""
     async with engine_of(virtual_clock, kv_tokens=512, acceptance=(1.0, 1.0)) as engine:
         run = ask(engine, text_of_tokens(112), 400)
         await asyncio.wait_for(ended(engine, run), 60)
@@ -328,8 +282,6 @@ async def test_a_request_as_large_as_the_cache_still_ends(virtual_clock: Any) ->
 
 
 async def test_the_same_request_gives_the_same_chunks(virtual_clock: Any) -> None:
-    """Draws come from the request's seed, so a run can be repeated, batch mates or not."""
-
     async def sizes(engine: SimulatedEngine, run: SimulatedRequest) -> list[int]:
         return [piece.tokens async for piece in engine.stream(run)]
 

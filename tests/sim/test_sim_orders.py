@@ -138,7 +138,6 @@ CALL = OrderedCall("read_note", json.dumps(ARGUMENTS))
     ],
 )  # fmt: skip
 def test_orders_are_of_the_last_turn_and_of_offered_tools(body: Any, turns: Any, expected: PromptOrders) -> None:
-    """Nothing is called that was not offered, was called already, or belongs to an earlier turn."""
     assert read_orders(body, turns) == expected
 
 
@@ -149,7 +148,6 @@ def test_orders_are_of_the_last_turn_and_of_offered_tools(body: Any, turns: Any,
 async def test_thinking_is_on_unless_the_request_says_otherwise(
     url: str, kwargs: dict[str, bool], thought: int
 ) -> None:
-    """And a short answer is all reasoning, as those of real models are."""
     body = {"model": "rehearsal", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{url}/v1/chat/completions", json=body | {"chat_template_kwargs": kwargs})

@@ -32,7 +32,6 @@ def chat(**more: Any) -> dict[str, Any]:
 
 
 async def test_the_log_is_read_as_vllms(start: Start, make_profile: MakeProfile) -> None:
-    """The adapter sees every stage of the load in vLLM's order, weights and graphs with growing fractions, and ready last."""
     child = await start(make_profile(load_s=0.5, acceptance=(0.7,)))
     await child.until(READY)
     adapter = registry.adapter(EngineKind.SIM)
@@ -55,7 +54,6 @@ async def test_the_log_is_read_as_vllms(start: Start, make_profile: MakeProfile)
 async def test_clients_are_served_once_it_is_ready(
     start: Start, make_profile: MakeProfile, eventually: Eventually
 ) -> None:
-    """The moment it says ready it answers, and its claim is whole; SIGTERM ends it with 0, frees the port and the memory."""
     child = await start(make_profile(load_s=0.2, memory_gib=64))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
@@ -82,7 +80,6 @@ async def test_a_killed_process_claims_nothing(start: Start, make_profile: MakeP
 async def test_a_taken_port_ends_it_with_vllms_words(
     start: Start, make_profile: MakeProfile, unused_tcp_port: int
 ) -> None:
-    """Its port in use, or said to be, ends it at once with exit code 1 and a line that the adapter knows."""
     with socket.create_server(("127.0.0.1", unused_tcp_port)):
         taken = await start(make_profile())
         assert await taken.rest() == 1
@@ -93,7 +90,6 @@ async def test_a_taken_port_ends_it_with_vllms_words(
 
 
 async def test_dies_loading(start: Start, make_profile: MakeProfile) -> None:
-    """It runs out of memory in the middle of its load, with exit code 1, and never listens."""
     child = await start(make_profile(load_s=0.3, fault="dies-loading"))
     assert await child.rest() == 1
     assert registry.adapter(EngineKind.SIM).classify(child.lines, 1).code == "out_of_memory"
@@ -101,7 +97,6 @@ async def test_dies_loading(start: Start, make_profile: MakeProfile) -> None:
 
 
 async def test_never_ready(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    """It stops in the middle of the weights with a part of its memory, refuses clients as every load does, and obeys SIGTERM."""
     child = await start(make_profile(load_s=0.3, memory_gib=64, fault="never-ready"))
     await child.until("33% Completed")
     await eventually(lambda: 0 < sum(claim.memory for claim in read_claims(child.folder)) < 64 * GIB)
@@ -114,7 +109,6 @@ async def test_never_ready(start: Start, make_profile: MakeProfile, eventually: 
 
 
 async def test_dies_mid_stream(start: Start, make_profile: MakeProfile) -> None:
-    """A short answer is whole; a long one breaks off with the process, whose last line is a fatal error."""
     child = await start(make_profile(load_s=0, time_scale=20, fault="dies-mid-stream"))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
@@ -129,7 +123,6 @@ async def test_dies_mid_stream(start: Start, make_profile: MakeProfile) -> None:
 
 
 async def test_wont_stop(start: Start, make_profile: MakeProfile) -> None:
-    """SIGTERM is noted and ignored: it goes on answering until SIGKILL."""
     child = await start(make_profile(load_s=0, fault="wont-stop"))
     await child.until(READY)
     child.process.terminate()
@@ -141,7 +134,6 @@ async def test_wont_stop(start: Start, make_profile: MakeProfile) -> None:
 
 
 async def test_forks_orphans(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    """Its memory belongs to a child of its process group that outlives it, and goes when the group is killed."""
     child = await start(make_profile(load_s=0, memory_gib=10, fault="forks-orphans"))
     await child.until(READY)
     child.process.terminate()
@@ -175,7 +167,6 @@ async def stuck(child: Any, http: httpx.AsyncClient, fault: str) -> asyncio.Task
 
 
 async def test_frozen(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    """The process stops itself: no route answers, its memory stays, the GPU idles; SIGCONT lets it end the answer."""
     child = await start(make_profile(load_s=0, memory_gib=8, time_scale=50))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
@@ -208,7 +199,6 @@ async def test_a_step_that_never_ends_shows_on_the_gpu_and_a_livelock_on_the_cpu
 
 
 async def test_jit_first(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    """While the first prompt waits, a child named ptxas burns CPU and the GPU idles; it goes with the compilation or the parent."""
     child = await start(make_profile(load_s=0, fault="jit-first"))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
@@ -262,7 +252,6 @@ def _children(pid: int) -> dict[int, str]:
     ],
 )
 async def test_a_wrong_call_is_told_shortly(argument: str, says: str) -> None:
-    """A profile that cannot be used ends the program with 2 and one line, no stack trace."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sparkdash.sim", "--port", "0", "--profile-json", argument),
         stderr=asyncio.subprocess.PIPE,
@@ -274,7 +263,6 @@ async def test_a_wrong_call_is_told_shortly(argument: str, says: str) -> None:
 
 
 def test_the_documented_zoo_is_the_zoo() -> None:
-    """Every animal is described in the module's text, and the profile's JSON can carry its name."""
     described = [
         line.split()[0]
         for line in (faults.__doc__ or "").splitlines()

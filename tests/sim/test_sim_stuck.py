@@ -30,7 +30,6 @@ async def answered(url: str, **body: Any) -> dict[str, Any]:
 
 
 async def test_lies_about_health(make_profile: MakeProfile) -> None:
-    """Health and models say yes; the answer is empty, streamed too, and no token is counted."""
     async with (
         serving(make_profile(fault="lies-about-health")) as (app, url),
         httpx.AsyncClient(verify=False, timeout=60) as http,
@@ -44,7 +43,6 @@ async def test_lies_about_health(make_profile: MakeProfile) -> None:
 
 
 async def test_bad_metrics(make_profile: MakeProfile, read_metrics: Any) -> None:
-    """The page is 200 and nonsense; the parser makes of it what it can and the engine answers as ever."""
     async with serving(make_profile(fault="bad-metrics", time_scale=100)) as (_, url):
         seen = await read_metrics(url)
         assert seen.total("vllm:generation_tokens_total") is None
@@ -58,7 +56,6 @@ async def test_slow(make_profile: MakeProfile, virtual_clock: Any) -> None:
 
 
 def test_an_unknown_animal_is_refused_with_the_known_ones() -> None:
-    """A fault that nobody knows is the profile author's mistake, with the names to choose from."""
     with pytest.raises(ProfileError) as caught:
         behaviour("purple")
     assert "dies-loading" in caught.value.text()
@@ -124,7 +121,6 @@ async def turns(app: App, count: int = 200) -> None:
 async def test_a_core_that_hangs_leaves_every_route_well_and_every_figure_as_it_was(
     make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics, fault: str
 ) -> None:
-    """The last gauges stay, also when the client has left and others come; no token, no end, no count of who left."""
     async with serving(make_profile(fault=fault), clock=virtual_clock) as (app, url):
         async with asking(url, 3):
             await eventually(lambda: app.behaviour.hang is not None and app.engine.reported.running == 3)
@@ -217,7 +213,6 @@ async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
 async def test_a_first_prompt_waits_for_the_compiler_and_the_second_does_not(
     make_profile: MakeProfile, virtual_clock: Any
 ) -> None:
-    """Ten minutes, once; the process is told to run a compiler for as long."""
     compiled: list[float] = []
     async with serving(make_profile(fault="jit-first", time_scale=2), clock=virtual_clock) as (app, url):
         app.engine.on_compile = compiled.append
@@ -231,7 +226,6 @@ async def test_a_first_prompt_waits_for_the_compiler_and_the_second_does_not(
 async def test_a_grammar_is_compiled_while_its_request_is_deferred(
     make_profile: MakeProfile, eventually: Eventually, read_metrics: ReadMetrics
 ) -> None:
-    """Nothing runs, one waits as `deferred`; a plain chat passes it."""
     async with (
         serving(make_profile(fault="grammar", time_scale=30)) as (app, url),
         asking(url, max_tokens=4, response_format={"type": "json_object"}) as (formatted,),
@@ -248,7 +242,6 @@ async def test_a_grammar_is_compiled_while_its_request_is_deferred(
 async def test_an_engine_that_sleeps_says_so_and_holds_who_comes_until_it_is_woken(
     make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
 ) -> None:
-    """0 running, 0 waiting, weights_offloaded; the answer under way is finished first."""
     async with serving(make_profile(fault="asleep"), clock=virtual_clock) as (app, url):
         async with asking(url) as (first,):
             assert (await first).json()["usage"]["completion_tokens"] == 400
@@ -265,7 +258,6 @@ async def test_an_engine_that_sleeps_says_so_and_holds_who_comes_until_it_is_wok
 
 
 async def test_the_profile_says_when_its_fault_begins(make_profile: MakeProfile, virtual_clock: Any) -> None:
-    """With the twentieth token of an answer, or at a time, whichever comes first."""
     profile = make_profile(fault="waiting-only", fault_after_tokens=20, fault_after_s=7200)
     async with serving(profile, clock=LateClock()) as (app, url):
         for tokens, begun in ((19, False), (20, True)):
@@ -288,7 +280,6 @@ class LateClock:
 
 
 async def test_a_fault_of_the_start_cannot_begin_later(make_profile: MakeProfile) -> None:
-    """Neither by the profile nor by an order; the answer names what is possible."""
     with pytest.raises(ProfileError, match="cannot begin while the engine serves"):
         App(make_profile(fault="dies-loading", fault_after_s=5))
     async with serving(make_profile()) as (_, url):

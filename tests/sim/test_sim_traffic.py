@@ -57,7 +57,6 @@ async def talking(traffic: Traffic) -> AsyncIterator[None]:
 
 
 async def test_pretend_clients_ask_auto_and_say_who_they_are(gateway: tuple[Gateway, str]) -> None:
-    """Each client streams chats with usage to `auto`, and its User-Agent begins with sparkdash-demo/."""
     fake, url = gateway
     async with talking(Traffic(url)):
         first = [await fake.requests.get() for _ in HABITS]
@@ -69,7 +68,6 @@ async def test_pretend_clients_ask_auto_and_say_who_they_are(gateway: tuple[Gate
 
 
 async def test_switched_off_it_is_silent_and_on_again_it_goes_on(gateway: tuple[Gateway, str]) -> None:
-    """Off means that nothing is asked; on begins at once."""
     fake, url = gateway
     traffic = Traffic(url, on=False, habits=(QUICK,))
     async with talking(traffic):
@@ -82,7 +80,6 @@ async def test_switched_off_it_is_silent_and_on_again_it_goes_on(gateway: tuple[
 
 
 async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str], eventually: Eventually) -> None:
-    """After an error, or with nobody there, it waits and asks the same thing again."""
     fake, url = gateway
     fake.status = 503
     pauses: list[float] = []
@@ -107,7 +104,6 @@ async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str], even
 async def test_its_conversations_use_the_prefix_cache(
     make_profile: Callable[..., Profile], eventually: Eventually
 ) -> None:
-    """Against a simulated engine most of a growing conversation is found in the cache."""
     async with serving(make_profile(time_scale=500, context=32768)) as (app, url):
         habit = ClientHabit("aider", system=800, ask=(5, 20), think=(0, 0), answer=(20, 40), turns=8)
         async with talking(Traffic(f"{url}/v1", habits=(habit,))):
@@ -116,7 +112,6 @@ async def test_its_conversations_use_the_prefix_cache(
 
 
 def test_a_talk_begins_anew_after_its_turns() -> None:
-    """A conversation grows turn by turn and starts over with another session when it is long enough."""
     talk = Conversation(QUICK, seeded_random("x"))
     lengths = []
     for _ in range(5):

@@ -21,7 +21,6 @@ def row(workload: str, **figures: Any) -> Published:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_profile_has_a_twin(name: str) -> None:
-    """A twin keeps name, aliases, modes, published figures and speculation, is simulated, says so, and can be started."""
     original, copy = SHIPPED[name], simulated_twin(SHIPPED[name], time_scale=3)
     adapter, sim = registry.adapter(original.engine), registry.adapter(EngineKind.SIM)
     assert (copy.name, copy.serves, copy.modes, copy.published, copy.nodes) == (
@@ -44,7 +43,6 @@ def test_every_shipped_profile_has_a_twin(name: str) -> None:
 
 
 def test_published_speeds_are_kept_by_context() -> None:
-    """The best figure of each context becomes a point; a figure without a context is one at zero."""
     points = speeds(
         (row("ctx 0, short", e2e_tok_s=39), row("ctx 0, long", e2e_tok_s=68), row("ctx 16K, long", e2e_tok_s=57)), 32768
     )
@@ -53,7 +51,6 @@ def test_published_speeds_are_kept_by_context() -> None:
 
 
 def test_decode_figures_win_over_whole_request_ones() -> None:
-    """Completion tokens over the whole time are only used when no decode rate was published; prefill as published."""
     points = speeds(
         (row("with reasoning", e2e_tok_s=32), row("pure decode", decode_tok_s=57), row("pp", prefill_tok_s=2100)), 1000
     )
@@ -63,7 +60,6 @@ def test_decode_figures_win_over_whole_request_ones() -> None:
 
 
 def test_nothing_published_still_runs() -> None:
-    """Without any figure the twin has some speed, falling with the context."""
     first, last = speeds((), 4096)
     assert first.decode_tok_s > last.decode_tok_s > 0
 
@@ -80,7 +76,6 @@ def test_acceptance_has_a_chance_per_position(speculation: str | None, positions
 
 
 def test_known_memory_is_kept_and_the_rest_guessed() -> None:
-    """Known terms stay; weights are guessed from the name; the source says that it is simulated."""
     memory = simulated_twin(
         Profile(name="some-70b", engine=EngineKind.VLLM, memory=MemoryNeed(kv_gib=12, source="card"))
     ).memory
@@ -89,7 +84,6 @@ def test_known_memory_is_kept_and_the_rest_guessed() -> None:
 
 
 def test_a_profile_for_two_boxes_runs_where_two_are_simulated() -> None:
-    """Half of the weights that its name tells lie on each; with one box it is as it was."""
     original = Profile(name="some-235b", engine=EngineKind.VLLM, nodes=2, cannot_run="it needs two", nearest="x")
     assert simulated_twin(original).cannot_run == "it needs two"
     copy = simulated_twin(original, nodes=2)

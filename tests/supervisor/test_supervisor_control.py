@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.swap import SwapCause, SwapOutcome
+from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, DaemonError, HostError
 from sparkdash.settings import Policy
 from sparkdash.units import GIB
@@ -96,31 +96,6 @@ async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house
     assert house.runtime.running() == ["b"]
 
 
-async def test_use_of_another_profile_gives_up_a_load_that_no_request_waits_for(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.loads("a")
-    await house.supervisor.use("b", cause=SwapCause.USER)
-    await house.settled()
-    assert [(s.target, s.outcome) for s in house.swaps()] == [("a", SwapOutcome.CANCELLED), ("b", SwapOutcome.DONE)]
-    assert house.runtime.running() == ["b"]
-
-
-async def test_cancel_removes_the_half_made_engine_and_refuses_those_who_waited(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    waiting = house.ask("a")
-    await house.loads("a")
-    assert house.runtime.running() == ["a"]
-    await house.clock.drive(house.supervisor.cancel())
-    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
-    assert isinstance(error, AdmissionError)
-    assert error.code == "cancelled"
-    assert house.runtime.here == {}
-    assert house.state("a") is None
-    assert house.swaps()[-1].outcome is SwapOutcome.CANCELLED
-    await house.leased("a")
-
-
 async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
@@ -181,17 +156,7 @@ async def test_stop_returns_when_the_engine_is_gone(house: Any, make_profile: An
     await house.leased("a")
 
 
-async def test_stop_of_a_profile_that_loads_ends_the_load(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.loads("a")
-    await house.clock.drive(house.supervisor.stop("a"))
-    assert house.runtime.here == {}
-    assert house.swaps()[-1].outcome is SwapOutcome.CANCELLED
-
-
 async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house: Any, make_profile: Any) -> None:
-    """Idempotent for what is known, 404 for what is not."""
     await house.open(make_profile("a"))
     await house.clock.drive(house.supervisor.stop(None))
     await house.clock.drive(house.supervisor.stop("a"))
@@ -199,42 +164,9 @@ async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house
         await house.supervisor.stop("x")
 
 
-async def test_a_stop_that_fails_tells_the_person(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["rock"] = behaviour(wont_stop=True)
-    await house.open(make_profile("rock"))
-    await house.leased("rock")
-    with pytest.raises(HostError, match="does not end"):
-        await house.clock.drive(house.supervisor.stop("rock"))
-    house.runtime.of("rock").behaviour.wont_stop = False
-
-
-async def test_auto_is_whatever_runs_and_never_starts_anything(house: Any, make_profile: Any) -> None:
-    """Nothing there: 503 with a hint. Loading: it joins. Running: it is granted."""
-    await house.open(make_profile("a"), make_profile("b"))
-    (error,) = await asyncio.gather(house.ask("auto").granted(), return_exceptions=True)
-    assert (error.code, error.status) == ("no_engine", 503)
-    assert "`sparkdash profiles` lists them" in error.hint
-    assert house.swaps() == []
-    await house.supervisor.use("b", cause=SwapCause.USER)
-    await house.loads("b")
-    assert (await house.leased("auto")).profile.name == "b"
-    assert (await house.leased("auto")).profile.name == "b"
-    assert len(house.swaps()) == 1
-
-
-async def test_auto_follows_the_fall_back(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
-    await house.open(make_profile("good"), make_profile("dies"))
-    await house.leased("good")
-    await house.supervisor.use("dies", cause=SwapCause.USER)
-    await house.clock.rest()
-    assert (await house.leased("auto")).profile.name == "good"
-
-
 async def test_unknown_and_impossible_profiles_are_refused_with_what_to_use_instead(
     house: Any, make_profile: Any
 ) -> None:
-    """404 with the nearest name; 400 with the reason and the alternative; neither starts anything."""
     await house.open(make_profile("good"), make_profile("mtp", cannot_run="no MTP head in this model", nearest="good"))
     unknown, impossible = await asyncio.gather(
         house.ask("goood").granted(), house.ask("mtp").granted(), return_exceptions=True
@@ -262,18 +194,6 @@ async def test_a_profile_with_a_secret_in_its_file_is_not_started_unless_its_own
         await house.supervisor.use("told", cause=SwapCause.USER)
     assert house.runtime.calls == []
     assert (await house.leased("silenced")).profile.name == "silenced"
-
-
-async def test_a_full_queue_asks_to_come_back(house: Any, make_profile: Any) -> None:
-    """The one too many gets 503 and Retry-After; those who wait are served."""
-    await house.open(make_profile("a"), queue_limit=2)
-    first, second, third = house.ask("a"), house.ask("a"), house.ask("a")
-    (error,) = await asyncio.gather(third.granted(), return_exceptions=True)
-    assert (error.code, error.status) == ("queue_full", 503)
-    assert error.retry_after > 0
-    for asking in (first, second):
-        await house.clock.drive(asking.granted())
-        await asking.leave()
 
 
 async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile: Any, make_catalog: Any) -> None:

@@ -140,7 +140,6 @@ def ask(
 
 
 def test_what_fits_beside_the_others_evicts_nobody() -> None:
-    """30 are available, 20 are needed, and 10 stay in reserve."""
     choice = ask(20, 30, engine("a", 60), engine("b", 30))
     assert (choice.leaving, choice.fits, choice.available) == ((), True, 20 * GIB)
 

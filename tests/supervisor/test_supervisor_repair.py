@@ -498,16 +498,6 @@ async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_
     await again.leave()
 
 
-async def test_it_comes_up_again_also_when_nobody_waits(house: Any, box: Box, opened: Any) -> None:
-    asking, lease = await held_by_old(house, box, opened)
-    box.of("a").holds = True
-    await until(house, lease.lost.done)
-    await asking.leave()
-    await until(house, lambda: bool(incidents(house)) and incidents(house)[0].ended_at is not None)
-    assert incidents(house)[0].end is IncidentEnd.RESTARTED
-    assert house.state("a") is EngineState.READY
-
-
 async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(
     house: Any, box: Box, opened: Any, make_profile: Any
 ) -> None:

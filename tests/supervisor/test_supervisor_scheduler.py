@@ -234,18 +234,6 @@ async def test_a_default_that_is_no_profile_is_told(house: Any, make_profile: An
     assert any("`default` in config.toml" in notice.text for notice in house.notices())
 
 
-def test_a_hit_is_granted_at_once() -> None:
-    assert with_a().handle(arrive("1", "a")) == [moves.Grant("1", "a")]
-
-
-def test_a_miss_begins_a_swap_and_may_stop_at_once_what_nobody_holds() -> None:
-    assert with_a().handle(arrive("1", "b")) == [
-        moves.BeginSwap("b", ("a",), REQUEST),
-        moves.Evict("b", ("a",)),
-        moves.Wait("1", 1),
-    ]
-
-
 def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
     scheduler = with_a()
     scheduler.handle(arrive("1", "b"))
@@ -291,23 +279,6 @@ def test_no_swap_for_nobody() -> None:
     feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "a"))
     assert feed(scheduler, moves.Leave("2")) == [moves.CancelSwap("b")]
     assert feed(scheduler, moves.SwapCancelled("b")) == [moves.Grant("3", "a")]
-
-
-def test_a_load_goes_on_when_its_client_left() -> None:
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "b"))
-    assert feed(scheduler, moves.Leave("1"), moves.Evicted("a"), moves.SwapDone("b")) == []
-    assert feed(scheduler, arrive("2", "b")) == [moves.Grant("2", "b")]
-
-
-def test_after_the_drain_limit_leases_are_cut_and_the_eviction_goes_on() -> None:
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    cut, evict = feed(scheduler, moves.DrainOver("b"))
-    assert isinstance(cut, moves.Cut)
-    assert cut.ids == ("1",)
-    assert evict == moves.Evict("b", ("a",))
-    assert feed(scheduler, moves.DrainOver("b"), moves.Leave("1")) == []
 
 
 def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:

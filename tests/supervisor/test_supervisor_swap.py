@@ -94,42 +94,6 @@ async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
     assert load_s <= took <= seen_s + 0.001  # sooner, when time passed while a question was on its way
 
 
-async def test_twenty_clients_of_two_profiles_need_two_swaps_and_finish_in_a_fair_order(
-    house: Any, make_profile: Any
-) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    order: list[int] = []
-
-    async def client(number: int) -> None:
-        lease = house.supervisor.lease("ab"[number % 2], request_id=str(number), on_wait=lambda _: None)
-        async with lease:
-            order.append(number)
-            await house.clock.sleep(1.0)
-
-    await house.clock.drive(asyncio.gather(*map(client, range(20))))
-    await house.settled()
-    assert order == [*range(0, 20, 2), *range(1, 20, 2)]
-    assert len(house.swaps()) == 2
-
-
-async def test_steady_alternation_costs_far_fewer_swaps_than_requests_and_starves_nobody(
-    house: Any, make_profile: Any
-) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    served = dict.fromkeys(range(10), 0)
-
-    async def client(number: int) -> None:
-        for _ in range(4):
-            async with house.supervisor.lease("ab"[number % 2], request_id=str(number), on_wait=lambda _: None):
-                served[number] += 1
-                await house.clock.sleep(1.0)
-
-    await house.clock.drive(asyncio.gather(*map(client, range(10))))
-    await house.settled()
-    assert set(served.values()) == {4}
-    assert len(house.swaps()) <= 8
-
-
 async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     long = house.ask("a")

@@ -246,20 +246,6 @@ async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profi
     await asking.leave()
 
 
-async def test_a_page_cache_that_grows_is_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["mapped"] = behaviour(load_s=200, lines=())
-    await house.open(make_profile("mapped", gib=0), no_progress_s=20)
-    asking, taken = house.ask("mapped"), house.reader.memory
-
-    def caching() -> Any:
-        return taken().model_copy(update={"page_cache": int(house.clock.time % 10_000) * GIB // 50})
-
-    house.reader.memory = caching
-    lease = await house.clock.drive(asking.granted())
-    assert lease.engine.load_s >= 200
-    await asking.leave()
-
-
 async def test_memory_that_only_wavers_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
@@ -328,33 +314,6 @@ async def test_an_edited_profile_that_does_not_start_comes_back_as_it_ran_before
     assert supervisor.engines["a"].fingerprint == edited.fingerprint
 
 
-async def test_a_failure_is_remembered_while_it_rests_and_released_by_a_person(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
-    await house.open(make_profile("dies"))
-    await house.refused("dies")
-    again = await house.refused("dies")
-    assert again.code == "out_of_memory"
-    assert again.retry_after is None
-    assert "`sparkdash use dies` starts it now" in again.hint
-    assert len(house.swaps()) == 1
-    house.runtime.zoo["dies"] = behaviour()
-    await house.supervisor.use("dies", cause=SwapCause.USER)
-    await house.settled()
-    assert house.state("dies") is EngineState.READY
-
-
-async def test_a_fall_back_that_fails_too_is_the_end_of_it(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
-    await house.open(make_profile("good"), make_profile("dies"))
-    await house.leased("good")
-    house.runtime.zoo["good"] = behaviour(dies_after_s=1)
-    await house.refused("dies")
-    assert [s.cause for s in house.swaps()[1:]] == [SwapCause.REQUEST, SwapCause.FALLBACK]
-    assert house.runtime.here == {}
-
-
 async def test_dies_after_ready_is_seen_told_and_started_again(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("a"))
     asking = house.ask("a")
@@ -393,16 +352,6 @@ async def test_the_words_of_a_failure_name_the_profile(house: Any, make_profile:
     await house.runtime.kill("a", "KeyError: 'w1'")
     await house.clock.rest()
     assert house.supervisor.engines["a"].failure.hint == "The whole log is under `sparkdash logs a`."
-
-
-async def test_an_engine_that_keeps_dying_is_not_started_for_ever(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    for _ in range(2):
-        await house.leased("a")
-        await house.runtime.kill("a", "Segmentation fault")
-        await house.clock.rest()
-    assert (await house.refused("a")).code == "engine_crash"
-    assert len(house.swaps()) == 2
 
 
 async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any, make_profile: Any) -> None:

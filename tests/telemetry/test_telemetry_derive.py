@@ -192,15 +192,6 @@ def test_derive_prefix_hits_over_a_minute() -> None:
     assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.0
 
 
-def test_derive_speculation() -> None:
-    early = look(0, drafts=10, draft_tokens=30, accepted=12, accepted_at={0: 8.0, 1: 4.0})
-    late = look(1, drafts=20, draft_tokens=58, accepted=26, accepted_at={0: 16.0, 1: 9.0, 2: 1.0})
-    values, acceptance_at, *_ = after(early, late).derive()
-    assert values[Metric.ACCEPTANCE] == 0.5
-    assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(2.4)
-    assert acceptance_at == pytest.approx((0.8, 0.5, 0.1))
-
-
 def test_derive_speculation_that_drafted_nothing() -> None:
     """Speculation configured and nothing drafted in the window: unknown, not 0."""
     quiet = {"drafts": 5, "draft_tokens": 15, "accepted": 5, "accepted_at": {0: 5.0}}
@@ -264,14 +255,6 @@ def test_derive_of_a_gap_longer_than_the_window() -> None:
     for at in range(302, 340):
         history.add(look(at, hits=100, queries=300))
     assert value(history, Metric.PREFIX_HIT) == 0.0
-
-
-def test_derive_ttft_quantiles() -> None:
-    early = look(0, ttft={0.5: 100.0, 1.0: 100.0, math.inf: 100.0})
-    late = look(1, ttft={0.5: 100.0, 1.0: 104.0, math.inf: 104.0})
-    history = after(early, late)
-    assert value(history, Metric.TTFT_P50) == 0.75
-    assert value(history, Metric.TTFT_P95) == pytest.approx(0.975)
 
 
 @pytest.mark.parametrize(

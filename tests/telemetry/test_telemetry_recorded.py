@@ -30,7 +30,6 @@ def _sum(text: str, name: str) -> float:
 
 @pytest.mark.parametrize("version", VLLM)
 def test_recorded_vllm(version: str, between: Between, recorded: Recorded) -> None:
-    """Every figure of every vLLM version equals the one computed independently."""
     values, acceptance_at, *_ = between(EngineKind.VLLM, f"vllm-{version}.txt", f"vllm-{version}-t1.txt")
     told = recorded(f"vllm-{version}-expected.json")
     before, after = recorded(f"vllm-{version}.txt"), recorded(f"vllm-{version}-t1.txt")
@@ -73,7 +72,6 @@ def test_recorded_latency_quantiles(kind: EngineKind, sample: str, between: Betw
 
 @pytest.mark.parametrize("mode", REAL)
 def test_recorded_real_vllm(mode: str, between: Between, recorded: Recorded) -> None:
-    """A real vLLM before and after a load, with and without speculation, gives the independently computed figures."""
     files = (f"real-vllm-0.32.0-{mode}-before.txt", f"real-vllm-0.32.0-{mode}-after.txt")
     values, acceptance_at, *_ = between(EngineKind.VLLM, *files, seconds=10.0)
     told = recorded(f"real-vllm-0.32.0-{mode}-expected.json")
@@ -113,7 +111,6 @@ def test_the_prompt_speed_is_unknown_while_no_prompt_is_computed(between: Betwee
 
 
 def test_recorded_real_vllm_at_work(between: Between) -> None:
-    """A real vLLM in the middle of a load shows its queue, then an empty one."""
     files = ("real-vllm-0.32.0-live-midload.txt", "real-vllm-0.32.0-live-after.txt")
     before = between(EngineKind.VLLM, files[0], files[0]).values
     after = between(EngineKind.VLLM, *files).values
@@ -125,7 +122,6 @@ def test_recorded_real_vllm_at_work(between: Between) -> None:
 
 
 def test_recorded_preemptions(recorded: Recorded, reading: Read) -> None:
-    """A vLLM whose KV cache is too small tells how often it threw a request out."""
     history = EngineHistory()
     history.add(reading(EngineKind.VLLM, recorded("real-vllm-0.32.0-smallkv-midload.txt")))
     values = history.derive().values
@@ -164,7 +160,6 @@ def test_recorded_rust_frontend_tells_no_capacity(recorded: Recorded, reading: R
 
 @pytest.mark.parametrize("version", SGLANG)
 def test_recorded_sglang(version: str, between: Between, recorded: Recorded) -> None:
-    """Every figure of every SGLang version with live counters equals the one computed independently."""
     values, acceptance_at, *_ = between(EngineKind.SGLANG, f"sglang-{version}.txt", f"sglang-{version}-t1.txt")
     told = recorded(f"sglang-{version}-expected.json")["expected"]
     assert values[Metric.DECODE] == pytest.approx(told["decode_tok_s_realtime"])
@@ -191,7 +186,6 @@ def test_recorded_sglang_without_live_counters(between: Between, recorded: Recor
 
 
 def test_recorded_llamacpp_counters(between: Between) -> None:
-    """llama.cpp without /slots: its counters give what they can, and nothing where they do not."""
     values, acceptance_at, *_ = between(EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt")
     assert values[Metric.DECODE] == pytest.approx((2194 - 2098) / 5)
     assert values[Metric.PREFILL] == pytest.approx((24191 - 18734) / 5)
@@ -207,7 +201,6 @@ def test_recorded_llamacpp_counters(between: Between) -> None:
 
 @pytest.mark.parametrize("mode", SPECULATION)
 def test_recorded_real_llamacpp(mode: str, between: Between, reading: Read, recorded: Recorded) -> None:
-    """A real llama.cpp with speculation: positions that appear with the first accepted draft count from 0."""
     files = [f"real-llama.cpp-0c1e57098-{mode}-{when}.txt" for when in ("before", "after")]
     values, acceptance_at, *_ = between(EngineKind.LLAMACPP, *files)
     after = reading(EngineKind.LLAMACPP, recorded(files[1]))
@@ -242,7 +235,6 @@ def test_recorded_rounded_counters(recorded: Recorded, reading: Read) -> None:
 
 
 def test_recorded_trtllm(recorded: Recorded, reading: Read) -> None:
-    """TensorRT-LLM's own exposition gives counters, cache use and its queue, speculation by position, and prompts with what was cached."""
     text = recorded("trtllm-main-prometheus.txt")
     seen = reading(EngineKind.TRTLLM, text)
     assert seen.counters.generated == 6321

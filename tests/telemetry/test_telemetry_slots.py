@@ -46,7 +46,6 @@ def slots(*rows: dict[str, Any]) -> Slots:
 
 
 def test_slots_of_a_real_load(recorded: Callable[[str], Any]) -> None:
-    """Four busy slots of a real llama-server: their tokens, their context, and nothing of the prompts."""
     found = parse_slots(json.dumps(recorded("real-llama.cpp-0c1e57098-live-midload-slots.json")))
     assert found is not None
     assert [slot.decoded for slot in found.busy.values()] == [596, 1213, 1277, 435]
@@ -56,7 +55,6 @@ def test_slots_of_a_real_load(recorded: Callable[[str], Any]) -> None:
 
 
 def test_slots_of_an_idle_server(recorded: Callable[[str], Any]) -> None:
-    """Idle slots keep what their last task left: none of it counts, and the cache in use is a measured 0."""
     found = parse_slots(json.dumps(recorded("real-llama.cpp-0c1e57098-draft-slots.json")))
     assert found == Slots({}, 4 * 4096)
     assert found is not None

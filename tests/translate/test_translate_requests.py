@@ -17,7 +17,6 @@ from sparkdash.gateway.translate.response import answer_writer, needs_translatio
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 FUNCTION = {"type": "function", "name": "w", "parameters": {"type": "object"}, "strict": True}
 IN_CHAT = {"type": "function", "function": {"name": "w", "parameters": {"type": "object"}, "strict": True}}
-TOOL = {"name": "w", "input_schema": {"type": "object"}}
 SCHEMA = {"type": "object", "properties": {}}
 URL = "data:image/png;base64,AA=="
 PICTURE = {"type": "image_url", "image_url": {"url": URL}}

@@ -43,7 +43,6 @@ class PretendCommands:
 
 
 async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stage: Any, box: Any) -> None:
-    """The plan has the time, the launches and what stops; enter begins exactly this one."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         on.daemon.run_plan = BenchPlan(
             suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
@@ -90,7 +89,6 @@ async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: A
 
 
 async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """The findings are shown; the old file stays until a valid one comes."""
     file = tmp_path / "mine.yaml"
     file.write_text("engine: vllm\n", "utf-8")
     edits = ["engine: vlm\n", "engine: sglang\n"]

@@ -111,7 +111,6 @@ async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) ->
 
 
 async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:
-    """Both figures, words, and the whole; labelled simulated; colour only where something is claimed."""
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "j")
@@ -154,7 +153,6 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
 async def test_a_report_is_copied_and_written(
     stage: Any, box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """m as Markdown, h as a page beside where the dashboard was started, y the row."""
     monkeypatch.chdir(tmp_path)
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {"20261121-200000-seeds": measured()}
@@ -209,7 +207,6 @@ def under_way(**changes: Any) -> MeasuringChanged:
 
 
 async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, box: Any) -> None:
-    """How far, where, how long still; x asks it to stop, r has the run under the cursor go on."""
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {RUN: measured()}
         await on.press("4", "x")

@@ -75,7 +75,6 @@ async def test_a_chart_shows_the_recorded_figure_with_its_marks_and_the_usage_be
 
 
 async def test_zoom_pan_and_cursor_by_keys_and_mouse(stage: Any, box: Any) -> None:
-    """The cursor reads the values; the wheel zooms where the mouse is."""
     async with stage(box.snapshot(), size=WIDE) as on:
         on.daemon.recorded = lambda _profile, at: 90.0 if at < box.now - 1800 else 30.0
         await on.press("6")
@@ -148,7 +147,6 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
 
 
 async def test_the_end_of_the_past_reads_on(stage: Any, box: Any) -> None:
-    """A part at a time, with a "+" behind the count while there is more."""
     async with stage(box.snapshot(), size=WIDE) as on:
         on.daemon.past_requests = {
             None: PastRequests(requests=tuple(past(box, f"p{n}") for n in range(250)), next="x"),
@@ -180,7 +178,6 @@ async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
 
 
 async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: Any) -> None:
-    """From its time line: a profile is chosen, its plan is shown, then both answers are compared."""
     async with stage(box.snapshot(), size=WIDE) as on:
         on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
         on.daemon.replayed = past(box, "r1", profile="qwen", finish_reason="length")
@@ -211,7 +208,6 @@ async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: An
 
 
 async def test_a_request_that_was_not_captured_is_not_replayed(stage: Any, box: Any) -> None:
-    """The dialog says how to have the next ones captured; enter does nothing."""
     async with stage(box.snapshot(), size=WIDE) as on:
         on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
         await on.press("3", "p")
@@ -311,7 +307,6 @@ async def test_e_makes_the_rate_of_each_request_large_and_e_again_that_of_all(st
 
 
 async def test_brackets_choose_the_window_of_the_large_chart(stage: Any, box: Any) -> None:
-    """The axis below says what it shows; the last window is a day, the first the live chart."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.press("right_square_bracket")
         assert "-45m" in on.text

@@ -33,7 +33,6 @@ SHOWN = st.sampled_from(Arrangement)
 
 @given(columns=st.integers(40, 400), rows=st.integers(22, 120), wanted=CONTENTS, shown=SHOWN)
 def test_the_heights_add_up_to_the_terminal(columns: int, rows: int, wanted: Contents, shown: Arrangement) -> None:
-    """So that no frame can be cut; no height is negative."""
     got = heights(columns, rows, wanted, shown)
     assert min(got) >= 0
     left = got.card + got.beside + got.memory_chart + got.power + got.compare + got.swaps + wanted.memory + wanted.gpu
@@ -72,11 +71,6 @@ def test_hero_shows_the_figure_and_rows_shows_the_requests(columns: int, rows: i
     assert (hero.requests, hero.memory_chart) == (0, 0)
     assert hero.card >= every.card >= min(few.card, every.card)
     assert few.requests + few.swaps >= every.requests
-
-
-def test_v_goes_through_the_arrangements_and_begins_again() -> None:
-    one = Arrangement.ALL
-    assert [one := one.after for _ in Arrangement] == [Arrangement.HERO, Arrangement.ROWS, Arrangement.ALL]
 
 
 @pytest.mark.parametrize("shown", Arrangement)

@@ -59,7 +59,6 @@ def test_a_refusal_keeps_its_reason(mirror: Mirror) -> None:
 
 
 def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: list[float]) -> None:
-    """Up to then it is live; after that its age is told."""
     mirror.fold(box.snapshot())
     now[0] += 3.0
     assert mirror.view().sample_age_s is None

@@ -26,14 +26,6 @@ async def test_the_large_figure_has_its_name_and_unit_in_a_corner_of_a_screen(st
         assert " each, tok/s" in on.text
 
 
-async def test_a_load_that_stands_still_says_when_it_is_ended_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
-    """The elapsed time gives way; the title says that it stands still."""
-    still = box.swap(still_since=box.now - 130, gives_up_at=box.now + 170)
-    async with stage(box.swapping(swap=still), size=CORNER) as on:
-        assert "stalled: no progress for 2m10s, ended in 2m50s" in on.text
-        assert "◌ stalled → " in on.lines[0]
-
-
 async def test_the_title_counts_a_load_that_stands_still_beside_an_engine_that_serves(stage: Any, box: Any) -> None:
     """Where its name has no room; where it has room it is named."""
     still = box.swap(evict=(), still_since=box.now - 130)

@@ -70,7 +70,6 @@ def silent(box: Any, **changes: Any) -> Any:
 
 
 async def test_eight_boxes_have_a_row_each(stage: Any, box: Any) -> None:
-    """A silent one says so in its row, and requests are still seen."""
     names = [f"spark{number}" for number in range(2, 9)]
     states = {name: node(box, name=name) for name in names}
     states["spark5"] = node(box, NodeStatus.UNREACHABLE, name="spark5", reason="ssh timed out")
@@ -85,7 +84,6 @@ async def test_eight_boxes_have_a_row_each(stage: Any, box: Any) -> None:
 
 
 async def test_two_boxes_fit_80x24(stage: Any, box: Any) -> None:
-    """Each has its bar, its GPU and what is available; the link has its rate; four requests are still seen."""
     async with stage(two(box)) as on:
         assert [len(line) for line in on.lines] == [80] * 24
         assert on.rows[0] == "spark-1 + spark2 gpt-oss-120b ● ready 2h14m 57.9 tok/s 3 in flight 13:47"
@@ -106,23 +104,6 @@ async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, bo
         for word in ("node", " on spark-1", "link ", "spark-1 +"):
             assert word not in on.text
         assert "╭ unified memory ─" in on.text
-
-
-async def test_a_tall_terminal_has_a_row_of_gpu_figures_for_each_box(stage: Any, box: Any) -> None:
-    """With the name of the box before it; the edges then leave them out."""
-    async with stage(two(box), size=(120, 40)) as on:
-        assert "spark-1 gpu 96 % 2.41 GHz 71 °C 62 W pressure 0.0 % swap 0" in on.rows
-        assert "spark2 gpu 91 % 2.38 GHz 69 °C 58 W pressure 0.0 % swap -" in on.rows
-        assert not any("gpu" in line for line in on.lines if line.startswith(("╭", "├")))
-
-
-async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -> None:
-    """The card names the boxes, the one that serves first, and the link tells what a step sends."""
-    async with stage(over_both(box)) as on:
-        assert "· on spark-1 + spark2 ─" in on.lines[1]
-        assert "█ qwen3-235b 98.0" in on.below_card[2]
-        assert "█ qwen3-235b 98.0" in on.below_card[5]
-        assert "link rocep1s0f1 RDMA 3.0 Gb/s in, 3.0 Gb/s out, 1.5 % of 200 Gb/s" in on.below_card[6]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +166,6 @@ async def test_a_load_over_both_boxes_names_them(stage: Any, box: Any) -> None:
 
 
 async def test_an_engine_on_each_box_says_where_it_runs(stage: Any, box: Any) -> None:
-    """The second engine's row names its box, and its memory is in that box's bar alone."""
     sample = box.sample().replace(nodes={SPARK2: figures(box, gemma=60 * GIB), LOCAL: link()})
     engines = {box.gpt: box.engine(), "gemma": box.engine("gemma", nodes=(SPARK2,), ready_at=box.now - 9000)}
     async with stage(two(box, sample=sample, engines=engines)) as on:
@@ -196,21 +176,6 @@ async def test_an_engine_on_each_box_says_where_it_runs(stage: Any, box: Any) ->
         assert "█ gemma 60.0" in on.below_card[6]
 
 
-async def test_a_silent_box_shows_its_last_figures_as_past(stage: Any, box: Any) -> None:
-    """State, age, reason, and no figure of the GPU; the other box is as it was."""
-    async with stage(silent(box)) as on:
-        assert "spark-1 + ✗ spark2" in on.lines[0]
-        assert "available 37.4 GiB of 121.7 GiB" in on.below_card[0]
-        assert on.below_card[3].startswith("├ spark2 ── ✗ unreachable 1m02s ─")
-        assert on.below_card[3].endswith("─ 20.9 GiB available 1m05s ago ─┤")
-        assert _row(on.below_card[5]).startswith("→ ssh to spark2 timed out after 9 s. Check the cable and")
-        assert "gemma" not in on.text
-    async with stage(silent(box), size=(120, 40)) as on:
-        assert "── ! 1 engine to end there ─" in on.text
-        assert "spark2 gpu - - - - pressure - swap -" in on.rows
-        assert "sparkdash tries again." in on.text
-
-
 async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
     async with stage(silent(box)) as on:
         (panel,) = on.app.screen.query("MemoryBar")
@@ -219,16 +184,6 @@ async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
         assert any(span.style == "fill" for span in live)
         assert {span.style for span in past} <= {"dim", "faint", "plain"}
         assert not any(span.style == "plain" and span.text.strip() for span in past)
-
-
-async def test_a_box_that_was_never_reached_has_no_figures(stage: Any, box: Any) -> None:
-    state = node(box, NodeStatus.REFUSED, reason="The host key of spark2 changed. `sparkdash nodes add` shows it.")
-    async with stage(two(box, state, box.sample())) as on:
-        assert on.below_card[3].startswith("├ spark2 ── ✗ refused 1m02s ─")
-        assert "available -" in on.below_card[3]
-        assert _row(on.below_card[4]) == "─" * 76
-        assert "→ The host key of spark2 changed." in on.below_card[5]
-        assert on.below_card[6] == "╰" + "─" * 78 + "╯"
 
 
 async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box: Any) -> None:
@@ -245,13 +200,6 @@ async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box
         await on.happen(NodesChanged(nodes={}), at=box.now + 20)
         assert on.below_card[0].startswith("╭ unified memory ─")
         assert "client" in on.below_card[5]
-
-
-async def test_figures_that_stay_away_are_dimmed_with_their_age(stage: Any, box: Any) -> None:
-    sample = box.sample().replace(nodes={SPARK2: figures(box, box.now - 7), LOCAL: link()})
-    async with stage(two(box, sample=sample)) as on:
-        assert on.below_card[3].startswith("├ spark2 ── 7s old ─")
-        assert "gpu" not in on.below_card[3]
 
 
 async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: Any, box: Any) -> None:
@@ -272,7 +220,6 @@ async def test_another_box_of_the_demo_is_marked_simulated(stage: Any, box: Any)
 
 
 async def test_the_list_of_profiles_says_who_needs_two_nodes(stage: Any, box: Any) -> None:
-    """Beside the name; a profile for one box has no such word."""
     async with stage(over_both(box), size=(120, 40)) as on:
         await on.press("2")
         (row,) = (line for line in on.rows if TWO in line and "GiB" in line and "2 nodes" in line)

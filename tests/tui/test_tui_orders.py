@@ -16,7 +16,6 @@ from sparkdash.units import GIB
 
 
 async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: Any) -> None:
-    """s on a profile asks; enter switches."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "j", "s")
         assert "switch to qwen3-coder-30b-nvfp4?" in on.text
@@ -87,7 +86,6 @@ async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
 
 
 async def test_enter_tells_what_a_profile_needs_and_offers_the_switch(stage: Any, box: Any) -> None:
-    """Term by term, with what leaves and the verdict: what `sparkdash why` says."""
     need = Need(
         basis=Basis.ESTIMATED,
         terms=(
@@ -129,7 +127,6 @@ async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: A
 
 
 async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> None:
-    """With its reason; u lets it be tried again, and is harmless on any other."""
     failure = Failure(code="out_of_memory", message="It ran out of memory.", hint="Take less.")
     parked = {"qwen3.5-122b": Parked(since=0, failures=2, failure=failure)}
     async with stage(box.snapshot().model_copy(update={"parked": parked})) as on:
@@ -144,7 +141,6 @@ async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> 
 
 
 async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any) -> None:
-    """t twice flips; the question names what leaves."""
     async with stage(box.snapshot()) as on:
         await on.press("t")
         assert "flip to qwen3-coder-30b-nvfp4?" in on.text
@@ -169,7 +165,6 @@ async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any
 
 
 async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
-    """a and b mark; a profile is never both."""
     async with stage(box.snapshot(toggle_a=None, toggle_b=None)) as on:
         await on.press("2", "a")
         assert on.daemon.asked == [("toggle", box.gpt, None, False)]
@@ -202,7 +197,6 @@ async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: 
 
 
 async def test_on_the_profiles_the_engine_under_the_cursor_is_stopped(stage: Any, box: Any) -> None:
-    """Of two that run; on a row on which none does, that is said."""
     both = {box.gpt: box.engine(), box.coder: box.engine(box.coder, ready_at=box.now - 9000)}
     async with stage(box.snapshot(engines=both)) as on:
         await on.press("2", "j", "x")
@@ -214,7 +208,6 @@ async def test_on_the_profiles_the_engine_under_the_cursor_is_stopped(stage: Any
 
 
 async def test_one_request_is_ended(stage: Any, box: Any) -> None:
-    """The one under the cursor, after a question; one that is over is not asked about."""
     world = box.snapshot()
     async with stage(world) as on:
         first = next(iter(world.requests.values()))
@@ -248,7 +241,6 @@ async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box
 
 
 async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> None:
-    """Message, hint and last log lines, in a dialog; the app goes on."""
     async with stage(box.snapshot()) as on:
         on.daemon.refuses = EngineError(
             "The image is not there.", hint="Pull it.", log_tail=("no such image",), evidence="/state/incidents/1"
@@ -367,7 +359,6 @@ async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
 
 
 async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> None:
-    """What is to be decided is never cut: it wraps, also when the terminal shrinks below an open question."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "j", "s")
         await on.pilot.resize_terminal(50, 30)

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
-from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
+from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.tui import text
 from sparkdash.tui.lines.hero import Speed, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
@@ -90,14 +90,6 @@ async def test_f_makes_the_next_engine_the_large_one(stage: Any, box: Any) -> No
         assert on.lines[1].startswith(f"╭ {box.coder} ──")
 
 
-async def test_the_title_adds_up_what_all_engines_write(stage: Any, box: Any) -> None:
-    both = box.sample()
-    other = both.engines[box.gpt]
-    sample = both.replace(engines={**both.engines, box.coder: other})
-    async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
-        assert "115.8 tok/s  3 in flight" in on.lines[0]
-
-
 def test_no_two_engines_look_alike_in_the_memory_bar(box: Any) -> None:
     """Twelve of them, each with a fill of its own; free memory and the reserve stay in the legend."""
     memory = box.sample(engines={f"engine-{number}": 6 * GIB for number in range(12)}).memory
@@ -126,14 +118,6 @@ def test_names_are_cut_so_that_they_can_be_told_apart(cells: int) -> None:
     assert len(set(cut)) == 3
     assert all(len(name) <= cells for name in cut)
     assert text.shorten("名前の長いプロファイル", 9) == "名前…イル"
-
-
-async def test_what_is_available_stays_in_the_title_while_the_guard_acts(stage: Any, box: Any) -> None:
-    """At 80 columns, with the guard's longest word."""
-    guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30), level=GuardLevel.HOLD)
-    async with stage(box.snapshot(guard=guard)) as on:
-        (edge,) = (line for line in on.lines if "guard holds loads back" in line)
-        assert "available 37.4 GiB of 121.7 GiB" in edge
 
 
 async def test_nothing_goes_on_counting_while_the_link_is_lost(stage: Any, box: Any) -> None:

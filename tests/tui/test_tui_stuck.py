@@ -29,21 +29,9 @@ def stuck(box: Any, state: LivenessState = LivenessState.STUCK, step: RepairStep
     return box.snapshot(engines=engines, requests=requests, repairs=repairs)
 
 
-@pytest.mark.parametrize("size", [(60, 24), (80, 24), (120, 40)])
-async def test_the_card_says_since_when_and_what_is_done(stage: Any, box: Any, size: tuple[int, int]) -> None:
-    async with stage(stuck(box), size=size) as on:
-        assert "gpt-oss-120b ✗ stuck 2m45s" in on.lines[0]
-        told = " ".join(on.text.replace("│", " ").split())
-        assert f"✗ stuck for 2m45s: {WHY}" in told
-        assert "→ requests cancelled, looking again 40s; if that does not help" in told
-        assert "2 repairs, 4m12s on average" in told or size[0] < 80
-
-
-async def test_the_panels_below_keep_their_place(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        before = next(number for number, line in enumerate(on.lines) if line.startswith("╰"))
+async def test_the_card_says_how_long_repairs_take(stage: Any, box: Any) -> None:
     async with stage(stuck(box)) as on:
-        assert next(number for number, line in enumerate(on.lines) if line.startswith("╰")) == before
+        assert "2 repairs, 4m12s on average" in " ".join(on.text.replace("│", " ").split())
 
 
 async def test_requests_on_a_stuck_engine_say_so(stage: Any, box: Any) -> None:

@@ -73,7 +73,6 @@ def test_groups_without_a_row_are_counted() -> None:
 async def test_v_goes_through_the_arrangements_and_keeps_them(
     stage: Any, daemon: Any, box: Any, tmp_path: Path
 ) -> None:
-    """Beside the theme; the next dashboard begins as this one was left."""
     kept = KeptChoices(tmp_path / "dashboard.json")
     kept.keep("theme", "safe")
     async with stage(box.snapshot(), size=(120, 40), kept=kept) as on:
@@ -92,7 +91,6 @@ async def test_v_goes_through_the_arrangements_and_keeps_them(
 async def test_every_arrangement_shows_the_figure_whole(
     stage: Any, box: Any, size: tuple[int, int], shown: Arrangement
 ) -> None:
-    """At every size no line is too long, and the figure, the memory and the footer are there."""
     async with stage(box.snapshot(), size=size) as on:
         on.app.arrange(shown)
         await on.settle()

@@ -37,7 +37,6 @@ def test_a_secret_is_random_and_only_its_digest_is_kept(tmp_path: Path) -> None:
 
 
 def test_names_are_unique_and_must_exist(tmp_path: Path) -> None:
-    """A second key of a name, and one that is not there, change nothing."""
     path = tmp_path / "keys.json"
     keyring.add_key(path, key("one"))
     before = path.read_bytes()
@@ -50,7 +49,6 @@ def test_names_are_unique_and_must_exist(tmp_path: Path) -> None:
 
 
 def test_two_commands_at_once_lose_nothing(tmp_path: Path) -> None:
-    """Twenty threads add a key each."""
     path = tmp_path / "keys.json"
     threads = [threading.Thread(target=keyring.add_key, args=(path, key(f"k{i}"))) for i in range(20)]
     for thread in threads:
@@ -155,7 +153,6 @@ def test_a_key_that_was_revoked_while_no_file_could_be_opened_is_revoked(
     ],
 )
 def test_which_models(allowed: tuple[str, ...], names: tuple[str, ...], may: bool) -> None:
-    """By profile, family, alias or pattern; nothing said means all."""
     assert key("k", models=allowed).may_use(names) is may
 
 

@@ -22,13 +22,11 @@ from sparkdash.units import natural
     ],
 )
 def test_names_with_numbers_count(names: list[str]) -> None:
-    """Several numbers in a name, leading zeros, and more digits than Python reads as a number."""
     backwards = names[::-1]
     assert sorted(backwards, key=natural) == names
 
 
 @given(st.lists(st.text(max_size=12), max_size=6))
 def test_any_names_have_one_order(names: list[str]) -> None:
-    """Whatever stands in them, and however they came."""
     backwards = names[::-1]
     assert sorted(names, key=natural) == sorted(backwards, key=natural)

@@ -43,7 +43,6 @@ def script(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_it_finds_what_a_started_one_finds(script: str, tmp_path: Path, leads: bool) -> None:
-    """Arguments, folder, environment, signals, streams, descriptors; and it ends as that one does."""
     told: list[Any] = []
     env = {name: value for name, value in os.environ.items() if name != "HOME"} | {"A": "b\n"}
     how: dict[str, Any] = {"cwd": tmp_path, "env": env, "text": True, "start_new_session": leads}
@@ -69,7 +68,6 @@ def test_two_of_them_are_strangers(script: str) -> None:
 
 
 def test_it_is_seen_to_live_and_to_die(script: str) -> None:
-    """Polled, waited for in vain, and killed; its exit status is the signal's."""
     with Program([script, "0"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.poll() is None
         with pytest.raises(subprocess.TimeoutExpired):

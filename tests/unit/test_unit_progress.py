@@ -20,7 +20,6 @@ def with_(swap: Swap, **facts: object) -> Swap:
 
 
 def test_what_is_left_is_counted_on_from_when_it_was_told() -> None:
-    """Not below zero, not backwards, and not while the drain lasts."""
     assert time_left(SWAP, 150) is None
     assert time_left(LEARNED, 150) == TimeLeft(90, 70, 120)
     assert time_left(LEARNED, 130) == TimeLeft(100, 80, 130)
@@ -43,12 +42,10 @@ def test_what_is_left_is_counted_on_from_when_it_was_told() -> None:
     ],
 )  # fmt: skip
 def test_a_swap_in_one_line(swap: Swap, now: float, words: str) -> None:
-    """Stage, its share, what is left with its spread; of a first load only what has passed."""
     assert progress_text(swap, now) == words
 
 
 def test_who_waits_is_told_for_what() -> None:
-    """Its own engine, `auto` whatever comes, another's swap first, or a stop."""
     assert waiting_text(None, "new", 140) == ""
     assert waiting_text(SWAP, "new", 143) == waiting_text(SWAP, "auto", 143) == f"new: {progress_text(SWAP, 143)}"
     assert waiting_text(SWAP, "other", 143).startswith("other comes after new: weights 62 %")

@@ -59,7 +59,6 @@ def test_flags_of_engines_that_speak_of_tokens_are_no_secrets() -> None:
 
 
 def test_a_text_keeps_everything_but_the_secret() -> None:
-    """A log's line stays readable."""
     assert masked(f"non-default args: {{'token': '{TOKEN}', 'port': 80}}") == (
         f"non-default args: {{'token': '{MASK}', 'port': 80}}"
     )
@@ -88,7 +87,6 @@ def test_the_first_secret_is_named_by_its_place_unless_it_is_silenced() -> None:
 
 
 def test_masking_keeps_what_is_no_text() -> None:
-    """Numbers, truth values and nothing at all."""
     given = {"a": [1, None, True, {"b": 2.5}]}
     assert masked_values(given) == given
 

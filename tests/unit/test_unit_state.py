@@ -82,7 +82,6 @@ def test_what_auto_means_is_what_was_used_last_and_does_what_is_asked() -> None:
 
 
 def test_several_swaps_are_under_way_each_until_it_ends() -> None:
-    """In the order in which they began; the oldest is the one that `swap` names."""
     began = Swap(
         id="s", target="a", evict=(), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=0, phase_at=0
     )  # fmt: skip
@@ -159,6 +158,5 @@ def test_open_requests_are_exactly_those_that_did_not_end(states: list[RequestSt
 
 
 def test_events_survive_the_wire() -> None:
-    """JSON and back is the same value."""
     event = Event(seq=1, at=2.5, fact=EngineChanged(engine=engine("a", EngineState.LOADING)))
     assert EVENT.validate_json(EVENT.dump_json(event)) == event

@@ -41,7 +41,6 @@ command = ["x"]
 def test_one_value_changes_and_the_rest_of_the_text_stays(
     path: list[str], value: str | None, old: str, new: str
 ) -> None:
-    """Comments, order and blank lines too."""
     assert set_toml_value(TEXT, path, value) == TEXT.replace(old, new, 1)
 
 

@@ -10,7 +10,6 @@ from sparkdash import units
     [(None, "-"), (0.44, "0.4s"), (12.9, "12s"), (220, "3m40s"), (8040, "2h14m"), (442800, "5d03h")],
 )
 def test_durations_are_said_as_people_say_them(seconds: float | None, text: str) -> None:
-    """Two units at most, the smaller one padded, unknown as a dash."""
     assert units.duration(seconds) == text
 
 
@@ -18,7 +17,6 @@ def test_durations_are_said_as_people_say_them(seconds: float | None, text: str)
     ("count", "text"), [(None, "-"), (0, "0"), (950, "950"), (12_600, "12.6k"), (1_400_000, "1.4M")]
 )
 def test_token_counts_are_short(count: float | None, text: str) -> None:
-    """A measured zero is 0 and an unknown is a dash."""
     assert units.tokens(count) == text
 
 
@@ -39,7 +37,6 @@ def test_unknown_is_never_zero() -> None:
     ],
 )
 def test_memory_that_is_something_is_never_shown_as_none(count: float, digits: int, text: str) -> None:
-    """`reserve_gib = 0.5` is half a GiB kept free, and a small model needs something."""
     assert units.gib(count * units.GIB, digits) == text
 
 
@@ -51,5 +48,4 @@ def test_memory_that_is_something_is_never_shown_as_none(count: float, digits: i
     ],
 )  # fmt: skip
 def test_sizes_are_short(count: int | None, text: str) -> None:
-    """In a unit that fits, and never nothing for something."""
     assert units.size(count) == text

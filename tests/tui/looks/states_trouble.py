@@ -125,12 +125,6 @@ def node_refused(box: Any) -> Any:
     return box.snapshot(nodes={"spark2": node(box, NodeStatus.REFUSED, reason="Its host key changed.", link=None)})
 
 
-def two_loads(box: Any) -> Any:
-    beside = box.swap(id="s2", target=EMBED, evict=(), eta_s=30.0, eta_low_s=None, eta_high_s=None, fraction=0.8)
-    waits = box.request("r9", state="waiting", profile=EMBED, granted_at=None, started_at=box.now - 5)
-    return box.swapping(swaps_beside=(beside,), requests={"r9": waits})
-
-
 def loads_beside(box: Any) -> Any:
     coming = box.engine(box.coder, EngineState.LOADING, since=box.now - 60, ready_at=None, load_s=None)
     return box.snapshot(engines={box.gpt: box.engine(), box.coder: coming}, swap=box.swap(evict=()))
@@ -155,12 +149,6 @@ def parked(box: Any) -> Any:
                         default=DefaultProfile(profile=box.gpt, after_s=900.0), unadopted=("old-model",))  # fmt: skip
 
 
-def only_problems(box: Any) -> Any:
-    return box.snapshot(
-        problems=("/home/me/.config/sparkdash/profiles/a-long-folder/mine.yaml:7: engine: must be one of vllm",) * 3
-    )
-
-
 def measuring(box: Any) -> Any:
     now = Measuring(run="20261121-200000-seeds", doing="measuring", arm="eagle", cell="ctx 2K x 150", launch=2, launches=4,
                     done=15, cells=36, share=0.42, left_s=4320.0, at=box.now)  # fmt: skip
@@ -173,6 +161,7 @@ def refused(code: str, message: str, hint: str) -> Any:
 
 STATES = {
     "swap": State(lambda box: box.swapping(), shows=("33 %",)),
+    "swap-first": State(lambda box: box.swapping(swap=box.swap(**UNKNOWN), requests={}), shows=("no estimate",)),
     "swap-longer-than-usual": State(lambda box: box.swapping(
         swap=box.swap(fraction=0.95, eta_s=10.0, eta_low_s=8.0, eta_high_s=12.0, eta_at=box.now - 300, started_at=box.now - 520))),
     "swap-stalled": State(lambda box: box.swapping(swap=box.swap(still_since=box.now - 130, gives_up_at=box.now + 170)),
@@ -196,6 +185,7 @@ STATES = {
     "figures-are-old": State(lambda box: box.snapshot(), later_s=45.0, prepare=minutes_before),
     "two-boxes": State(two_boxes),
     "two-boxes-one-silent": State(node_silent),
+    "two-boxes-one-refused": State(node_refused),
     "parked-and-notices": State(parked),
     "a-b-run-under-way": State(measuring, prepare=minutes_before),
 }  # fmt: skip
