@@ -29,6 +29,75 @@ def test_a_script_is_a_script_though_it_writes_yaml_in_a_here_document() -> None
     assert only(text)["image"] == IMAGE
 
 
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ("(cd /x && vllm serve a/b --dtype auto)", {"dtype": "auto"}),
+        (
+            'MODEL=${1:-a/b}\nLEN="${2:-4096}"\nvllm serve "$MODEL" --max-model-len $LEN ${@:+--seed 1} --dtype auto\n',
+            {"max-model-len": 4096, "dtype": "auto"},
+        ),
+        (
+            f"podman run {IMAGE} --model a/b --chat-template $'a\\nb\\t\\x41\\'c' --dtype $\"auto\"\n",
+            {"chat-template": "a\nb\tA'c", "dtype": "auto"},
+        ),
+        *(
+            (f"podman run {IMAGE} --model a/b --chat-template $'{escape}'", {"chat-template": escape})
+            for escape in ("\\0", "\\x00", "\\ud800", "\\q")
+        ),
+        (
+            "vllm serve a/b --default-chat-template-kwargs.enable_thinking false --x.y null --x.z=true",
+            {"default-chat-template-kwargs": {"enable_thinking": False}, "x": {"y": None, "z": True}},
+        ),
+        (
+            "vllm serve a/b -cc.pass_config.fuse=true -cc.partition=false -sc.method mtp",
+            {
+                "compilation-config": {"pass_config": {"fuse": True}, "partition": False},
+                "speculative-config": {"method": "mtp"},
+            },
+        ),
+        (
+            "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora",
+            {"disable-access-log-for-endpoints": "/health,/metrics", "enable-lora": True},
+        ),
+        ("vllm serve -dc {} --log-error-stack a/b", {"diffusion-config": {}, "log-error-stack": True}),
+        ("sglang serve --model-path a/b --skip-tokenizer-init", {"skip-tokenizer-init": True}),
+        ("llama-server -m /m.gguf -dr x -lm mlock -nr", {"docker-repo": "x", "load-mode": "mlock", "no-repack": True}),
+        ("llama-server -m /m.gguf -fit on -ndio", {"fit": "on", "no-direct-io": True}),
+        (
+            "container: img\nmodel: a/b\ndefaults: {max-num-seqs: 16}\ncommand: vllm serve a/b --max-num-seqs {max-num-seqs}\n",
+            {"max-num-seqs": 16},
+        ),
+    ],
+)
+def test_the_engine_is_told_what_the_line_says(text: str, args: dict[str, Any]) -> None:
+    """A subshell, the script's arguments, quotes with a dollar, dotted names, words after a flag, short names, hyphens."""
+    made = only(text)
+    assert made["args"] == args
+    assert made["models"]["target"] in ({"hf": "a/b"}, {"path": "/m.gguf"})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "models:\n  a: {cmd: sleep 1}\n  b: {cmd: '/opt/my-vllm --x 1'}\n",
+            r"The nearest was: b: /opt/my-vllm --x 1",
+        ),
+        (
+            "services:\n  db: {image: postgres}\n  llm: {image: 'ghcr.io/me/llama-spark:1', command: --port 8080}\n",
+            r"The nearest was: llm: ghcr.io/me/llama-spark:1 --port 8080",
+        ),
+        ("vllm serve --max-model-len 4096", r"names no model: --max-model-len 4096"),
+        ("set -e\npodman start my-vllm\nls", r"The nearest was: podman start my-vllm$"),
+        ("container: img\nmodel: a/b\nenv: {}\nenv: {}\n", "the key 'env' is given twice"),
+    ],
+)
+def test_what_is_refused_is_named_by_what_came_nearest(text: str, told: str) -> None:
+    with pytest.raises(ProfileError, match=told):
+        importers.import_profiles(text)
+
+
 def test_labels_of_a_case_are_no_steps() -> None:
     text = 'case "$1" in\n  nomic)\n    X="--max-num-seqs 4"\n    ;;\n  a|*) X= ;;\nesac\nvllm serve a/b --dtype auto\n'
     imported = importers.import_profiles(text)
@@ -36,22 +105,11 @@ def test_labels_of_a_case_are_no_steps() -> None:
     assert "a step beside the engine" not in said(imported)
 
 
-def test_a_subshell_around_an_engine_is_read() -> None:
-    assert only("(cd /x && vllm serve a/b --dtype auto)")["args"] == {"dtype": "auto"}
-
-
 @pytest.mark.parametrize("word", ['${m[@]+"${m[@]}"}', '${m[@]:+"${m[@]}"}', '"${m[@]:-}"', '"${m[@]-}"', "${m[@]}"])
 def test_an_array_that_may_be_empty_gives_its_words(word: str) -> None:
     made = only(f"m=(-v /a:/b)\npodman run {word} {IMAGE} --model a/b\n")
     assert made["image"] == IMAGE
     assert made["mounts"] == [{"source": "/a", "target": "/b", "read_only": False}]
-
-
-def test_arguments_of_the_script_have_their_defaults() -> None:
-    text = 'MODEL=${1:-a/b}\nLEN="${2:-4096}"\nvllm serve "$MODEL" --max-model-len $LEN ${@:+--seed 1} --dtype auto\n'
-    made = only(text)
-    assert made["models"] == {"target": {"hf": "a/b"}}
-    assert made["args"] == {"max-model-len": 4096, "dtype": "auto"}
 
 
 def test_an_argument_that_must_be_given_stays_one_word() -> None:
@@ -71,16 +129,6 @@ def test_an_array_that_the_script_never_fills_gives_no_word() -> None:
     assert "${m[@]+" in said(imported)
 
 
-def test_quotes_with_a_dollar_have_their_escapes() -> None:
-    made = only(f"podman run {IMAGE} --model a/b --chat-template $'a\\nb\\t\\x41\\'c' --dtype $\"auto\"\n")
-    assert made["args"] == {"chat-template": "a\nb\tA'c", "dtype": "auto"}
-
-
-@pytest.mark.parametrize("escape", ["\\0", "\\x00", "\\ud800", "\\q"])
-def test_an_escape_that_stands_for_no_text_stays_as_written(escape: str) -> None:
-    assert only(f"podman run {IMAGE} --model a/b --chat-template $'{escape}'")["args"] == {"chat-template": escape}
-
-
 def test_blanks_behind_a_continuation_do_not_end_the_command() -> None:
     imported = importers.import_profiles(f"podman run \\ \n  {IMAGE} --model a/b \\\t \n --dtype auto\n")
     assert imported.profiles[0]["args"] == {"dtype": "auto"}
@@ -90,23 +138,6 @@ def test_blanks_behind_a_continuation_do_not_end_the_command() -> None:
 @pytest.mark.parametrize("program", ["llama-server-latest", "llama-server-cuda13", "llama-server-b6500"])
 def test_a_program_with_its_build_behind_its_name_is_known(program: str) -> None:
     assert only(f"/opt/{program} -m /m/a.gguf")["command"] == [f"/opt/{program}"]
-
-
-def test_a_refused_llama_swap_configuration_names_the_nearest_command() -> None:
-    with pytest.raises(ProfileError, match=r"The nearest was: b: /opt/my-vllm --x 1"):
-        importers.import_profiles("models:\n  a: {cmd: sleep 1}\n  b: {cmd: '/opt/my-vllm --x 1'}\n")
-
-
-def test_a_refused_compose_file_names_the_nearest_service() -> None:
-    with pytest.raises(ProfileError, match=r"The nearest was: llm: ghcr.io/me/llama-spark:1 --port 8080"):
-        importers.import_profiles(
-            "services:\n  db: {image: postgres}\n  llm: {image: 'ghcr.io/me/llama-spark:1', command: --port 8080}\n"
-        )
-
-
-def test_a_refused_command_without_a_model_is_named() -> None:
-    with pytest.raises(ProfileError, match=r"names no model: --max-model-len 4096"):
-        importers.import_profiles("vllm serve --max-model-len 4096")
 
 
 def test_a_compose_file_s_folder_holds_its_relative_volumes() -> None:
@@ -174,15 +205,6 @@ matrix:
     assert "matrix.sets.either: names alternatives" in said(imported)
 
 
-def test_a_dotted_boolean_is_a_boolean() -> None:
-    """A chat template takes the text "false" for true."""
-    line = "vllm serve a/b --default-chat-template-kwargs.enable_thinking false --x.y null --x.z=true"
-    assert only(line)["args"] == {
-        "default-chat-template-kwargs": {"enable_thinking": False},
-        "x": {"y": None, "z": True},
-    }
-
-
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_doubled_braces_of_a_recipe_are_json(version: str) -> None:
     recipe = (
@@ -212,12 +234,6 @@ def test_an_unquoted_variable_is_split_into_words_and_a_quoted_one_is_not() -> N
 def test_white_space_at_the_ends_of_an_unquoted_variable_separates_words(line: str) -> None:
     given = 'TP=2\nPORT="--max-num-seqs 4"\nSEED=" --seed 2"\nPORT_AND="--max-num-seqs 4 "\nNONE=\n'
     assert only(f"{given}vllm serve a/b {line}")["args"]["seed"] == 2
-
-
-def test_a_word_after_a_flag_is_its_value_once_the_model_is_known() -> None:
-    """As sparkdash itself writes `--disable-access-log-for-endpoints`."""
-    line = "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora"
-    assert only(line)["args"] == {"disable-access-log-for-endpoints": "/health,/metrics", "enable-lora": True}
 
 
 def test_short_flags_become_their_long_ones_and_unknown_ones_are_named() -> None:
@@ -270,11 +286,6 @@ def test_exported_variables_reach_the_engine_and_secrets_only_by_name() -> None:
     assert "hf_abc" not in str(imported)
     named = only("export CACHE=/c HF_TOKEN=hf_abc\npodman run -e CACHE -e HF_TOKEN img vllm serve a/b")
     assert (named["env"], named["env_from"]) == ({"CACHE": "/c"}, ["HF_TOKEN"])
-
-
-def test_what_cannot_be_read_is_refused_with_the_line_that_came_nearest() -> None:
-    with pytest.raises(ProfileError, match=r"The nearest was: podman start my-vllm$"):
-        importers.import_profiles("set -e\npodman start my-vllm\nls")
 
 
 SWAP = """
@@ -353,14 +364,6 @@ def test_a_compose_file_gives_a_profile_for_each_service_with_an_engine() -> Non
     assert importers.load_imported(texts).problems == ()
 
 
-def test_a_short_name_may_be_dotted_too() -> None:
-    line = "vllm serve a/b -cc.pass_config.fuse=true -cc.partition=false -sc.method mtp"
-    assert only(line)["args"] == {
-        "compilation-config": {"pass_config": {"fuse": True}, "partition": False},
-        "speculative-config": {"method": "mtp"},
-    }
-
-
 def test_every_mod_of_a_recipe_is_named_in_the_report_and_in_the_profile() -> None:
     recipe = "container: img\nmodel: a/b\nmods:\n- mods/fix-one\n- '@own/two'\ncommand: vllm serve a/b\n"
     imported = importers.import_profiles(recipe)
@@ -428,19 +431,6 @@ def test_a_comment_with_a_macro_of_several_lines_is_a_comment() -> None:
     assert (made["command"], made["args"]) == (["/opt/llama-server-ec9e0301"], {"ctx-size": 8192})
 
 
-@pytest.mark.parametrize(
-    ("line", "args"),
-    [
-        ("vllm serve -dc {} --log-error-stack a/b", {"diffusion-config": {}, "log-error-stack": True}),
-        ("sglang serve --model-path a/b --skip-tokenizer-init", {"skip-tokenizer-init": True}),
-        ("llama-server -m /m.gguf -dr x -lm mlock -nr", {"docker-repo": "x", "load-mode": "mlock", "no-repack": True}),
-        ("llama-server -m /m.gguf -fit on -ndio", {"fit": "on", "no-direct-io": True}),
-    ],
-)
-def test_short_names_and_switches_are_those_of_the_engine_s_table(line: str, args: dict[str, Any]) -> None:
-    assert only(line)["args"] == args
-
-
 def test_a_command_s_output_stays_the_name_of_its_variable() -> None:
     """Its own quotes would end those of the words around it."""
     text = (
@@ -448,16 +438,6 @@ def test_a_command_s_output_stays_the_name_of_its_variable() -> None:
         "docker run --gpus all img bash -c \"exec vllm serve a/b --gpu-memory-utilization '${G}' --max-num-seqs 4\"\n"
     )
     assert only(text)["args"] == {"gpu-memory-utilization": "${G}", "max-num-seqs": 4}
-
-
-def test_a_key_that_a_recipe_gives_twice_is_named() -> None:
-    with pytest.raises(ProfileError, match="the key 'env' is given twice"):
-        importers.import_profiles("container: img\nmodel: a/b\nenv: {}\nenv: {}\n")
-
-
-def test_a_default_may_have_hyphens() -> None:
-    recipe = "container: img\nmodel: a/b\ndefaults: {max-num-seqs: 16}\ncommand: vllm serve a/b --max-num-seqs {max-num-seqs}\n"
-    assert only(recipe)["args"] == {"max-num-seqs": 16}
 
 
 def test_a_shell_around_a_command_is_taken_off() -> None:

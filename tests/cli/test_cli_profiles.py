@@ -430,13 +430,17 @@ SERVICES = frozenset({EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM})
 """Engines without an image."""
 
 
-@pytest.fixture
-def no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    podman = tmp_path / "bin" / "podman"
+def first_podman(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    podman = folder / "bin" / "podman"
     podman.parent.mkdir()
-    podman.write_text('#!/bin/sh\nfor image; do echo "Error: $image: image not known" >&2; done\nexit 125\n')
+    podman.write_text(f"#!/bin/sh\n{says}\nexit 125\n")
     podman.chmod(0o755)
     monkeypatch.setenv("PATH", str(podman.parent), prepend=":")
+
+
+@pytest.fixture
+def no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first_podman(tmp_path, monkeypatch, 'for image; do echo "Error: $image: image not known" >&2; done')
 
 
 @pytest.fixture
@@ -448,11 +452,7 @@ def no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ill_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    podman = tmp_path / "bin" / "podman"
-    podman.parent.mkdir()
-    podman.write_text("#!/bin/sh\necho 'Error: database is locked' >&2\nexit 125\n")
-    podman.chmod(0o755)
-    monkeypatch.setenv("PATH", str(podman.parent), prepend=":")
+    first_podman(tmp_path, monkeypatch, "echo 'Error: database is locked' >&2")
 
 
 def summaries(sparkdash: Run) -> list[ProfileSummary]:

@@ -364,6 +364,12 @@ async def living_house(
 
 
 @pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    async with Upstream() as made:
+        yield made
+
+
+@pytest.fixture
 async def engine() -> AsyncIterator[FakeEngine]:
     async with engine_on_a_socket() as fake:
         yield fake

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -264,12 +264,6 @@ async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:
 
 
 # --- on a real socket ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[Upstream]:
-    async with Upstream() as made:
-        yield made
 
 
 async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream) -> None:

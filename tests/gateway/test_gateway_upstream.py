@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,12 +11,6 @@ from scripted import answering, streaming
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import Upstream, engine_error_text
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[Upstream]:
-    async with Upstream() as made:
-        yield made
 
 
 async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -> None:

@@ -28,7 +28,7 @@ class LocalSshd:
     def __init__(self, folder: Path) -> None:
         assert Path(SSHD).exists(), "run tests/two_hosts/setup.sh"
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.target = f"{getpass.getuser()}@127.0.0.1"
         self.log = folder / "sshd.log"
         self.extra = ""
@@ -137,6 +137,7 @@ def _keygen(path: Path, *kind: str) -> None:
     subprocess.run(argv, check=True, timeout=20)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port on which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])

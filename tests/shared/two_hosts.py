@@ -244,6 +244,11 @@ class HostDaemon(Daemon):
     def containers(self) -> list[str]:
         return list(self.hosts.containers(self.host))
 
+    def ready_nodes(self) -> dict[str, list[str]]:
+        """Nodes of each engine that is ready."""
+        engines = self.state()["engines"]
+        return {name: engine["nodes"] for name, engine in engines.items() if engine["state"] == "ready"}
+
     def add_node(self, name: str = "spark-b") -> None:
         done = self.sparkdash("nodes", "add", name, "--ssh", f"root@{self.hosts.address['b']}", "--yes")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -148,6 +148,12 @@ async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None
     assert [fact.code for fact in told if isinstance(fact, Notice)] == ["store_unusable"]
 
 
+async def code(told: asyncio.Queue[Fact]) -> str:
+    fact = await told.get()
+    assert isinstance(fact, Notice)
+    return fact.code
+
+
 @pytest.mark.parametrize("trouble", [locked, full])
 async def test_what_cannot_be_written_now_is_written_later(
     trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,11 +162,6 @@ async def test_what_cannot_be_written_now_is_written_later(
     monkeypatch.setattr(schema, "BUSY_S", 0.0)
     monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
-
-    async def code() -> str:
-        fact = await told.get()
-        assert isinstance(fact, Notice)
-        return fact.code
 
     def record(store: Store, *ids: int) -> None:
         for id_ in ids:
@@ -175,12 +176,12 @@ async def test_what_cannot_be_written_now_is_written_later(
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
         with trouble(path, store):
             record(store, *range(50))
-            assert await code() == "store_waits"
+            assert await code(told) == "store_waits"
             record(store, *range(50, 60))
-        assert await code() == "store_written"
+        assert await code(told) == "store_written"
         with trouble(path, store):
             record(store, *range(60, 110))
-            assert await code() == "store_waits"
+            assert await code(told) == "store_waits"
     assert told.qsize() <= 1  # that it was written, where a try was under way
     assert [int(id_) for (id_,) in rows(path, "SELECT id FROM requests ORDER BY rowid")] == list(range(110))
     assert [int(id_) for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == list(range(110))
@@ -197,19 +198,14 @@ async def test_figures_wait_for_the_disk_and_go_on(
     monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
 
-    async def code() -> str:
-        fact = await told.get()
-        assert isinstance(fact, Notice)
-        return fact.code
-
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
         with trouble(path, store):
             for number in range(50):
                 store.record_request(past_request(number, START, client="c" * 400))
-            assert await code() == "store_waits"
+            assert await code(told) == "store_waits"
             for at in range(START, START + 100):
                 store.record_sample(sample(at))
-        assert await code() == "store_written"
+        assert await code(told) == "store_written"
         store.record_sample(sample(START + 100))
     assert rows(path, "SELECT min(start), max(start), count(DISTINCT start) FROM history_seconds") == [
         (START, START + 100, 101)

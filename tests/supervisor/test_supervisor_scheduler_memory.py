@@ -202,6 +202,26 @@ async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any, ma
     assert "nobody" in codes["model_not_found"]
 
 
+async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_question(
+    house: Any, make_profile: Any
+) -> None:
+    await house.open(make_profile("a"), make_profile("b"), min_dwell_s=30, max_wait_s=900)
+    waits: list[float] = []
+
+    async def agent(name: str) -> None:
+        for _ in range(10):
+            asked = house.clock.time
+            async with house.supervisor.lease(name, request_id=name, on_wait=lambda _: None):
+                waits.append(house.clock.time - asked)
+                await house.clock.sleep(2.0)
+            await house.clock.sleep(2.0)
+
+    await house.clock.drive(asyncio.gather(agent("a"), agent("b")))
+    await house.settled()
+    assert len(house.swaps()) <= 4, "without a dwell it is one for each of the twenty questions"
+    assert max(waits) < 60
+
+
 async def test_too_many_at_once_are_told_when_to_come_back(house: Any, make_profile: Any) -> None:
     """429 and a Retry-After out of how long requests take here; before any was served nothing is claimed."""
     await house.open(make_profile("a"), policy={"a": Policy(max_concurrency=2)})

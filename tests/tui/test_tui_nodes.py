@@ -202,6 +202,13 @@ async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box
         assert "client" in on.below_card[5]
 
 
+async def test_figures_that_stay_away_are_dimmed_with_their_age(stage: Any, box: Any) -> None:
+    sample = box.sample().replace(nodes={SPARK2: figures(box, box.now - 7), LOCAL: link()})
+    async with stage(two(box, sample=sample)) as on:
+        assert on.below_card[3].startswith("├ spark2 ── 7s old ─")
+        assert "gpu" not in on.below_card[3]
+
+
 async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: Any, box: Any) -> None:
     guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))
     async with stage(over_both(box, guard=guard), size=(120, 40)) as on:

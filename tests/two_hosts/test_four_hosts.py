@@ -58,11 +58,6 @@ def spark(four: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         four.clear_containers()
 
 
-def nodes_of(spark: HostDaemon) -> dict[str, list[str]]:
-    engines = spark.state()["engines"]
-    return {name: engine["nodes"] for name, engine in engines.items() if engine["state"] == "ready"}
-
-
 def answer(spark: HostDaemon, model: str, timeout: float = 90) -> str:
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": 4}).encode()
     request = urllib.request.Request(f"{spark.url}/v1/chat/completions", body, {"Content-Type": "application/json"})
@@ -79,10 +74,10 @@ def test_two_models_run_on_the_halves_and_one_over_all_takes_the_place_of_both(
     """The second half's head is on another box, and its clients ask the same gateway."""
     up(spark, "left")
     up(spark, "right")
-    assert nodes_of(spark) == {"left": ["local", "spark2"], "right": ["spark3", "spark4"]}
+    assert spark.ready_nodes() == {"left": ["local", "spark2"], "right": ["spark3", "spark4"]}
     assert {answer(spark, "left"), answer(spark, "right")} <= {"stop", "length"}
     up(spark, "all")
-    assert nodes_of(spark) == {"all": list(BOXES)}
+    assert spark.ready_nodes() == {"all": list(BOXES)}
     held = {host: list(four.containers(host)) for host in NAMES}
     assert held["a"] == ["sparkdash-all"]
     assert all(found == [f"sparkdash-all-worker{rank}"] for rank, found in enumerate(list(held.values())[1:], 1))
@@ -100,7 +95,7 @@ def test_an_engine_ends_on_all_boxes_when_one_rank_is_killed_and_the_next_reques
     until_gone(four, *NAMES)
     assert spark.sparkdash("status", "--release", "all").returncode == 0  # two failures within ten minutes park it
     assert answer(spark, "all") in ("stop", "length")
-    assert nodes_of(spark) == {"all": list(BOXES)}
+    assert spark.ready_nodes() == {"all": list(BOXES)}
 
 
 @pytest.mark.parametrize(("box", "host"), [(BOXES[0], NAMES[0]), (BOXES[2], NAMES[2])])
@@ -142,7 +137,7 @@ def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark
     try:
         until_engine(spark, "failed", name="right")
         assert answer(spark, "left") in ("stop", "length")
-        assert nodes_of(spark) == {"left": ["local", "spark2"]}
+        assert spark.ready_nodes() == {"left": ["local", "spark2"]}
     finally:
         four.run("c", "ip", "link", "set", "ve", "up")
         spark.post("/api/reload", {})
@@ -163,7 +158,7 @@ def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts)
     done = spark.sparkdash("use", "quad", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert answer(spark, "quad") == "length"
-    assert nodes_of(spark) == {"quad": list(BOXES)}
+    assert spark.ready_nodes() == {"quad": list(BOXES)}
     four.run("d", "pkill", "-KILL", "-f", "^VLLM::Worker")
     failure = until_engine(spark, "failed", name="quad")["failure"]
     assert any(line.startswith("[spark3] ") for line in failure["log_tail"]), failure

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import local_sshd
 import pytest
-from local_sshd import LocalSshd
+from local_sshd import LocalSshd, free_port
 
 from sparkdash.errors import HostError
 from sparkdash.nodes.ssh import connection as connections
@@ -284,12 +284,6 @@ async def said(port: int) -> bytes:
     answer = await reader.read()
     writer.close()
     return answer
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 async def test_a_forwarded_port_outlives_a_lost_connection_and_ends_when_it_is_cancelled(

@@ -87,12 +87,6 @@ def ranks(hosts: TwoHosts, host: str) -> int:
     return len(hosts.run(host, "pgrep", "-f", RANK, check=False).stdout.split())
 
 
-def ready_nodes(spark: HostDaemon) -> dict[str, list[str]]:
-    """Nodes of each engine that is ready."""
-    engines = spark.state()["engines"]
-    return {name: engine["nodes"] for name, engine in engines.items() if engine["state"] == "ready"}
-
-
 def until(holds: Callable[[], Any], seconds: float = 40) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
@@ -110,7 +104,7 @@ def test_use_brings_a_pair_up_over_both_hosts_right_after_the_second_is_added(
     assert hosts.containers("a").keys() == {"sparkdash-duo"}
     assert hosts.containers("b").keys() == {"sparkdash-duo-worker1"}
     until(lambda: (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1))  # titles are set in their own time
-    assert ready_nodes(spark) == {"duo": ["local", "spark-b"]}
+    assert spark.ready_nodes() == {"duo": ["local", "spark-b"]}
 
 
 def test_a_daemon_that_is_killed_finds_the_pair_again_and_it_answers(spark: HostDaemon, hosts: TwoHosts) -> None:
@@ -132,7 +126,7 @@ def test_a_profile_for_one_host_takes_the_place_of_the_pair_and_another_comes_be
     assert (ranks(hosts, "a"), ranks(hosts, "b")) == (0, 0)
     with ask(spark, "solo-two", max_tokens=2) as answer:
         assert json.load(answer)["choices"]
-    assert ready_nodes(spark) == {"solo-one": ["local"], "solo-two": ["spark-b"]}
+    assert spark.ready_nodes() == {"solo-one": ["local"], "solo-two": ["spark-b"]}
     assert hosts.containers("b").keys() == {"sparkdash-solo-two"}
 
 
@@ -140,7 +134,7 @@ def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon,
     done = spark.sparkdash("use", "duo/ray", timeout=LOAD_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert generated(spark, "duo/ray") == 8
-    assert ready_nodes(spark) == {"duo/ray": ["local", "spark-b"]}
+    assert spark.ready_nodes() == {"duo/ray": ["local", "spark-b"]}
     assert (len(hosts.containers("a")), len(hosts.containers("b"))) == (1, 1)
     until(lambda: (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1))  # titles are set in their own time
 
