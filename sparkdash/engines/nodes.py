@@ -29,8 +29,11 @@ ADDRESSES = ("VLLM_HOST_IP", "HOST_IP", "MASTER_ADDR", "RAY_ADDRESS")
 """Variables with an address, which sparkdash sets for each node at a start."""
 ROCE_DEVICES, RING_ONLY = "B12X_ROCE_HCA", "NCCL_SWITCHLESS_RING_ONLY"
 OF_EACH_NODE = frozenset(
-    {*LINK_VARIABLES, *ADDRESSES, GID_INDEX, RING_ONLY, "B12X_ROCE_PEER_HCA_MAP", "B12X_ROCE_OPPOSITE_PATHS"}
-)
+    {
+        *LINK_VARIABLES, *ADDRESSES, GID_INDEX, RING_ONLY, "B12X_ROCE_PEER_HCA_MAP", "B12X_ROCE_OPPOSITE_PATHS",
+        "MASTER_PORT", "MN_IF_NAME", "NCCL_IB_ADDR_RANGE",
+    }
+)  # fmt: skip
 """Variables that each rank of a recipe has its own value of, and sparkdash finds."""
 
 WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))

@@ -161,6 +161,7 @@ def test_flags_of_every_shape() -> None:
             "r": 2,
             "n": -1,
         },
+        "nodes": 2,
     }
 
 
@@ -236,6 +237,41 @@ def test_a_file_of_one_rank_becomes_a_profile_for_all_boxes(file: str) -> None:
     if file.startswith("sparkring"):
         assert (made["topologies"], env["B12X_ROCE_HCA"]) == (["ring"], "{hca}")
         assert made["command"][-2:] == ["/opt/sparkring/toolchain/toolchain.py", "serve"]
+
+
+OWN_IMAGE = """docker run --name r1 -e NODE_RANK="$RANK" -e NCCL_IB_ADDR_RANGE=192.168.192.0/24 -e NCCL_IB_HCA="$NCCL_IB_HCA" \\
+  -e "$key=${!key}" "$IMAGE" "/models/$DIR" --served-model-name ds --tensor-parallel-size 4 --nnodes 4 --node-rank $RANK"""
+SPARKRUN_04 = """recipe_version: "2"
+model: a/b
+runtime: sglang
+container: x/y
+min_nodes: 4
+pull_image: true
+defaults: {tensor_parallel: 4, chunked_prefill: 4096}
+env: {CHUNK: "{config.chunked_prefill}", NNODES: "{launch.num_nodes}"}
+"""
+
+
+@pytest.mark.parametrize(("text", "nodes", "kept", "told"), [
+    (OWN_IMAGE, 4, {"profile": "ds", "env": {"NODE_RANK": "{rank}"}}, ("-e $key:", "NCCL_IB_HCA=$NCCL_IB_HCA: sparkdash finds",
+     "NCCL_IB_ADDR_RANGE=192.168.192.0/24: sparkdash finds", "as {rank}")),
+    ("ray start --head --port 6379\nexec vllm serve a/b -tp 3 --distributed-executor-backend ray", 3, {},
+     ("note: nodes: 3 boxes", "ray start --head --port 6379: sparkdash starts Ray on each box itself")),
+    ("docker exec -it $C /bin/bash -c 'vllm serve a/b --tensor-parallel-size 4'", 4, {"models": {"target": {"hf": "a/b"}}},
+     ("add `image`", "note: nodes: 4 boxes")),
+    (SPARKRUN_04, 4, {"env": {"CHUNK": "4096"}}, ("NNODES={launch.num_nodes}", "dropped: pull_image")),
+    ("llama-server -m /x.gguf --rpc 10.0.0.2:50052,10.0.0.3:50052", None, {"args": {"rpc": "10.0.0.2:50052,10.0.0.3:50052"}},
+     ("note: --rpc: sparkdash starts no rpc-server",)),
+])  # fmt: skip
+def test_a_recipe_for_several_boxes_is_whole_or_tells_each_loss(
+    text: str, nodes: int | None, kept: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    """Forms of public launch scripts for three to eight Sparks (tonyd2wild, jnardiello, rhys101, NVIDIA's playbook)."""
+    found = importers.import_profiles(text)
+    (made,) = found.profiles
+    assert (made.get("nodes"), {key: made[key] for key in kept}) == (nodes, kept)
+    assert "env_from" not in made
+    assert not [words for words in told if words not in said(found)]
 
 
 def test_more_than_eight_nodes_stay_visible_and_cannot_run() -> None:

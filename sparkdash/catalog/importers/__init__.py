@@ -14,11 +14,13 @@ from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podm
 from sparkdash.catalog.importers.kept_keys import read_comments
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.catalog.load import load_catalog
+from sparkdash.domain.profile import MOST_NODES
 from sparkdash.engines.nodes import OF_EACH_NODE, RING_ONLY, ROCE_DEVICES
 
 MAX_CHARACTERS = 500_000
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _KEY = re.compile(r"""^["']?(\w+)["']?\s*:(?=\s)""", re.MULTILINE)
+_WORDS = {ROCE_DEVICES: "{hca}", "NODE_RANK": "{rank}"}
 _OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "defaults"}
 
 
@@ -35,20 +37,37 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
     return replace(found, profiles=made, remarks=(*found.remarks, *notes.found))
 
 
+def _spread(profile: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
+    """Write `nodes` where there are more ranks than the one that a box has, and whether so many can run."""
+    nodes, ranks = profile.get("nodes", 1), sparkrun.ranks(profile.get("args", {}))
+    if "rpc" in profile.get("args", {}):
+        notes.note("--rpc", "sparkdash starts no rpc-server on other boxes; have them run before the profile starts")
+    if nodes == 1 < ranks:
+        why = f"{ranks} boxes, as each has one GPU; for one box, take the parallel sizes out and set it to 1"
+        notes.note("nodes", why)
+        nodes = ranks
+    if nodes > MOST_NODES:
+        cannot = f"it needs {nodes} nodes, and sparkdash starts an engine on {MOST_NODES} at most"
+        profile = profile | {"cannot_run": cannot}
+    return profile | {"nodes": nodes} if nodes > 1 else profile
+
+
 def _of_all_nodes(profile: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     """Take what one rank's own box is called and where it is out of a profile for several."""
-    env = dict(profile.get("env", {}))
-    if profile.get("nodes", 1) == 1 or not env:
+    profile = _spread(profile, notes)
+    env, known = dict(profile.get("env", {})), profile.get("env_from", [])
+    if profile.get("nodes", 1) == 1:
         return profile
     if env.get(RING_ONLY) == "1":
         notes.rewritten(RING_ONLY, "as `topologies: [ring]`; take that out where it may run behind a switch")
         profile = profile | {"topologies": ["ring"]}
-    for variable in sorted(OF_EACH_NODE & env.keys()):
-        notes.dropped(f"{variable}={env.pop(variable)}", "sparkdash finds it on each box")
-    if ROCE_DEVICES in env:
-        notes.rewritten(f"{ROCE_DEVICES}={env[ROCE_DEVICES]}", "as the word for each box's own devices")
-        env[ROCE_DEVICES] = "{hca}"
-    return {key: value for key, value in (profile | {"env": env}).items() if value != {}}
+    for variable in sorted(OF_EACH_NODE & {*env, *known}):
+        notes.dropped(f"{variable}={env.pop(variable, f'${variable}')}", "sparkdash finds it on each box")
+    for variable in _WORDS.keys() & env.keys():
+        notes.rewritten(f"{variable}={env[variable]}", f"as {_WORDS[variable]}, the word for each box's own")
+        env[variable] = _WORDS[variable]
+    made = profile | {"env": env, "env_from": [one for one in known if one not in OF_EACH_NODE]}
+    return {key: value for key, value in made.items() if value or key not in ("env", "env_from")}
 
 
 def _import(text: str, name: str | None, folder: str | None) -> Imported:

@@ -46,6 +46,10 @@ class EnginePart:
     def kind(self) -> str:
         return self.engine.kind.value
 
+    def own_name(self, container: str) -> str:
+        """Return the container's name, or "" where it is one rank's and clients know the engine by another."""
+        return "" if self.nodes > 1 and self.names else container
+
     @property
     def nests(self) -> bool:
         """Whether `--a.b 1` is the engine's short way to a JSON object."""

@@ -173,7 +173,7 @@ def add_variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
     elif _VARIABLE.fullmatch(name) and is_secret_variable(name):
         made["env_from"].append(name)
         notes.dropped(f"-e {name}", values.NO_SECRETS)
-    elif equals and name:
+    elif equals and name[:1] not in ("", "$"):
         made["env"][name] = text
     else:
         notes.unknown(f"-e {name}")
@@ -244,7 +244,7 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
         return other.imported("command line", *number_duplicates(others))
     if not profiles:
         like = nearest(" ".join(one.words) for one in commands)
-        skipped = " The text of a here-document (<<) is not read." if "<<" in text else ""
+        skipped = " The text of a here-document (<<) is not read." if re.search(r"(?<!<)<<(?!<)", text) else ""
         raise import_refused(
             f"No command in the input starts an engine that sparkdash knows.{like}{skipped}",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
@@ -278,13 +278,16 @@ def import_commands(
 def _note_step(words: list[str], notes: ImportNotes) -> None:
     if words[0] in (".", "source"):
         notes.dropped(" ".join(words), "another script, which is not read; write what it sets")
-    elif PurePosixPath(words[0]).name not in _HARMLESS:
+    elif words[0] == "ray":
+        notes.dropped(" ".join(words), "sparkdash starts Ray on each box itself")
+    elif PurePosixPath(words[0]).name not in _HARMLESS and words[-1] != "]]":
         notes.dropped(" ".join(words), "a step beside the engine, which sparkdash does not run; put it into the image")
 
 
 def nearest(lines: Iterable[str]) -> str:
     """Name the line that looks most like an engine's, in a sentence; "" without any."""
     likely = [" ".join(line.split()) for line in lines if _LIKELY.search(line)]
+    likely.sort(key=lambda line: re.match(r"\S*(docker|podman) run ", line) is None)
     return f" The nearest was: {likely[0][:120]}" if likely else ""
 
 
@@ -319,11 +322,13 @@ def import_command(
     """Import one command; None when it starts no engine. `any_server`: unknown images that publish a port count."""
     words = command.words
     program = PurePosixPath(words[0]).name
-    if program in RUNTIMES and words[1:2] == ["container"]:
-        words = [words[0], *words[2:]]
     if program in RUNTIMES:
-        is_run = words[1:2] in (["run"], ["create"])
-        return _container(words[2:], notes, name, command.env, any_server=any_server) if is_run else None
+        rest = words[2:] if words[1:2] == ["container"] else words[1:]
+        if rest[:1] in (["run"], ["create"]):
+            return _container(rest[1:], notes, name, command.env, any_server=any_server)
+        if rest[:1] != ["exec"]:
+            return None
+        words = rest[2 + split_options(rest[1:], notes)[1] :]  # in a container that another command made
     if found := engine_line.recognise_engine(words, ""):
         notes.note(words[0], "runs without a container here; add `image`")
         made: dict[str, Any] = {"env": {}, "env_from": []}
@@ -360,9 +365,8 @@ def _own_name(engine: EnginePart, name: str) -> str:
     """Return the given name, else the first served name, else the model's file or repository name."""
     model = engine.models["target"]
     basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
-    return next(
-        filter(None, map(values.profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported"
-    )
+    told = [one for one in (name, *engine.names[:1], basename.removesuffix(".gguf")) if "$" not in one]
+    return next(filter(None, map(values.profile_name, told)), "imported")
 
 
 def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
@@ -397,7 +401,7 @@ def _container(
     aliased = container.pop("names", [])
     engine = engine_line.read_engine_line(*found, notes, container["env"])
     engine.names += aliased
-    return assemble_profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
+    return assemble_profile(engine, container, name or engine.own_name(hint.removeprefix("sparkdash-")), notes)
 
 
 def _unwrap(words: list[str], notes: ImportNotes) -> Command:

@@ -17,9 +17,10 @@ from sparkdash.catalog.importers.values import (
     parse_bounded_yaml,
     profile_name,
 )
-from sparkdash.domain.profile import MOST_NODES
 
 _KEY = re.compile(r"\{([A-Za-z_][\w-]*)\}")
+_OF_LAUNCH = re.compile(r"\{((?:config|launch)\.\w+)\}")
+"""Words of sparkrun 0.4 in a variable."""
 _READ = {
     "sparkrun_version", "recipe_version", "name", "description", "model", "model_revision", "runtime", "container",
     "defaults", "env", "command", "metadata", "min_nodes", "cluster_only", "solo_only", "mode", "runtime_version",
@@ -34,6 +35,9 @@ _WHY = {
     "benchmark": "figures are measured elsewhere",
     "max_nodes": "`nodes` says on how many boxes the profile runs",
     "executor": "podman or docker",
+    "executor_config": "sparkdash makes the container in its own way",
+    "min_sparkrun_version": "says nothing about the profile",
+    "pull_image": "sparkdash pulls as a step of its own",
 }
 _PROGRAMS = {
     "vllm": "vllm serve {model}",
@@ -142,8 +146,14 @@ def _quote(text: str) -> str:
 def _container(recipe: dict[str, Any], exported: Mapping[str, str], notes: ImportNotes) -> dict[str, Any]:
     image, env = recipe.get("container"), recipe.get("env")
     made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
+    defaults = recipe.get("defaults")
+    known = {f"config.{key}": _text(value) for key, value in defaults.items()} if isinstance(defaults, dict) else {}
     for key, value in env.items() if isinstance(env, dict) else ():
-        podman_line.add_variable(f"{key}={value}", made, notes)
+        text = fill_variables(_OF_LAUNCH, f"{key}={value}", known)
+        if hit := _OF_LAUNCH.search(text):
+            notes.dropped(text, f"{hit[0]} is filled in by sparkrun; write the value if the image needs it")
+        else:
+            podman_line.add_variable(text, made, notes)
     for variable, value in exported.items():
         podman_line.add_variable(f"{variable}={value}", made, notes)
     return made
@@ -161,30 +171,25 @@ def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) -> 
 
 
 def _spread(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
-    """Set the number of nodes: `min_nodes`, `cluster_only`, or ranks beyond the one that a box has."""
+    """Set the number of nodes by `min_nodes` and `cluster_only`; ranks alone are counted for every form."""
     args = made.get("args", {})
-    ranks = _product(args)
     least = recipe.get("min_nodes")
     nodes = least if isinstance(least, int) and least > 1 else made.get("nodes", 1)
     if recipe.get("solo_only") is True:
-        return _alone(made, ranks, notes)
-    if nodes == 1 and (recipe.get("cluster_only") is True or recipe.get("mode") == "cluster" or ranks > 1):
-        nodes = max(ranks, 2)
-        why = f"{nodes} boxes, as each has one GPU; for one box, take the parallel sizes out and set it to 1"
-        notes.note("nodes", why)
-    if nodes == 1:
-        return made
-    made["nodes"] = nodes
-    if recipe.get("runtime") == "vllm-ray" and "distributed-executor-backend" not in args:
-        made.setdefault("args", {})["distributed-executor-backend"] = "ray"
-    if nodes > MOST_NODES:
-        made["cannot_run"] = f"it needs {nodes} nodes, and sparkdash starts an engine on {MOST_NODES} at most"
+        return _alone(made, notes)
+    if nodes == ranks(args) == 1 and (recipe.get("cluster_only") is True or recipe.get("mode") == "cluster"):
+        nodes = 2
+        notes.note("nodes", "2 boxes, as the recipe is for a cluster; write how the model is split over them")
+    if nodes > 1:
+        made["nodes"] = nodes
+    if max(nodes, ranks(args)) > 1 and recipe.get("runtime") == "vllm-ray":
+        made.setdefault("args", {}).setdefault("distributed-executor-backend", "ray")
     return made
 
 
-def _alone(made: dict[str, Any], ranks: int, notes: ImportNotes) -> dict[str, Any]:
+def _alone(made: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     args = made.get("args", {})
-    if ranks > 1:
+    if ranks(args) > 1:
         for name in _SIZES:
             args.pop(name, None)
         notes.dropped(" x ".join(_SIZES[:2]), "solo_only is one box with one GPU")
@@ -197,7 +202,8 @@ def _alone(made: dict[str, Any], ranks: int, notes: ImportNotes) -> dict[str, An
     return made
 
 
-def _product(args: Mapping[str, Any]) -> int:
+def ranks(args: Mapping[str, Any]) -> int:
+    """Multiply the sizes by which a model is split over GPUs."""
     found = 1
     for name in _SIZES:
         size = args.get(name)

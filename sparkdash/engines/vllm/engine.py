@@ -278,9 +278,17 @@ class Vllm(VllmSurface):
             return words[:3], words[3:]
         # An image of one's own has the server for its entrypoint too: its command begins with the server's flags.
         is_own = "vllm" in image and bool(words[:1]) and words[0].startswith("--") and "--model" in words
+        is_own = is_own or _begins_with_model(words)
         if is_own or re.search(r"(^|/)vllm-openai(:|@|$)", image):
             return None if words[:1] and words[0] in _OTHER_COMMANDS else ([], words)
         return ([], words[1:]) if words[:1] == ["serve"] and "vllm" in image else None
+
+
+def _begins_with_model(words: Sequence[str]) -> bool:
+    """Whether a container's words are a model and vLLM's flags: no other server's image takes them so."""
+    model, flag = (*words, "", "")[:2]
+    is_place = "/" in model and not model.endswith((".sh", ".py"))
+    return is_place and flag[:2] == "--" and not {"--served-model-name", "--max-model-len"}.isdisjoint(words)
 
 
 def _image_limit(args: Mapping[str, ArgValue]) -> object:
