@@ -469,7 +469,8 @@ class EngineWatch:
         why: str | None = None
         while misses < MISSES and not watched.given_up.done():
             await self._pause(watched)
-            why = await unreachable(self._tools, profile, watched.engine.url or "")
+            probe = sickness if watched.used.is_set() else unreachable  # a server at work may be slow to answer
+            why = await probe(self._tools, profile, watched.engine.url or "")
             misses = misses + 1 if why else 0
         if watched.given_up.done():
             return self._died(watched, watched.given_up.result())

@@ -195,6 +195,23 @@ async def test_a_server_that_has_no_list_is_there_all_the_same(house: Any, new_f
     assert house.state("far") is EngineState.READY
 
 
+async def test_a_slow_list_of_a_server_at_work_is_no_reason_to_give_it_up(
+    house: Any, new_foreign: Any, far: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was frozen for 20 s, or computed a long prompt, had its waiting requests refused."""
+    monkeypatch.setattr("sparkdash.supervisor.probe.PROBE_S", 0.05)
+    server = await new_foreign([QWEN])
+    await house.open(far(server.url))
+    request = house.ask("far")
+    await house.clock.drive(request.granted())
+    server.hangs = True
+    await house.clock.steps(8)
+    assert house.state("far") is EngineState.READY
+    await request.leave()
+    await house.clock.steps(8)
+    assert house.state("far") is EngineState.FAILED
+
+
 async def test_another_model_at_the_same_address_is_asked_for_by_its_own_name(
     house: Any, new_foreign: Any, far: Any
 ) -> None:

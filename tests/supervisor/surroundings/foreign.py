@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -16,6 +17,8 @@ class Foreign:
         self.metrics = metrics
         self.metrics_path = "/metrics"
         self.list_status = 200
+        self.hangs = False
+        """Whether the list is asked for in vain, as of a server that computes a long prompt."""
         self.asked: list[str] = []
         """Names of models that requests came with."""
         self._prefix = prefix
@@ -45,6 +48,8 @@ class Foreign:
             self._runner = None
 
     async def _models(self, _request: web.Request) -> web.Response:
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.cards is None or self.list_status != 200:
             return web.json_response({"detail": "no"}, status=self.list_status if self.cards is not None else 404)
         return web.json_response({"object": "list", "data": self.cards})
