@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -34,7 +35,7 @@ from sparkdash.cli.profiles import commands as profiles
 
 
 def home() -> None:
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         from sparkdash.cli.status import status
 
         status()

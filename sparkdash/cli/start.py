@@ -15,8 +15,8 @@ COMPLETION = "_SPARKDASH_COMPLETE"
 
 
 def main() -> None:
-    on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
-    if len(sys.argv) > 1 or not on_terminal or COMPLETION in os.environ:
+    can_draw = sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if len(sys.argv) > 1 or not can_draw or COMPLETION in os.environ:
         from sparkdash.cli.main import main as run_command_line
 
         run_command_line()

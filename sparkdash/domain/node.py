@@ -160,3 +160,8 @@ class Diagnosis(Frozen):
     """All findings of the doctor, in the order of its checks."""
 
     findings: tuple[Finding, ...]
+
+    @property
+    def worst_first(self) -> list[Finding]:
+        order = list(Status)
+        return sorted(self.findings, key=lambda one: -order.index(one.status))

@@ -170,6 +170,7 @@ class SparkdashApp(App[None]):
         """
         separate_escape()
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
+        self.braille = os.environ.get("TERM") != "linux"
         self._connect = connect
         self._open_box = box
         self._kept = kept or KeptChoices()

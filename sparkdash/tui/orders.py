@@ -47,6 +47,7 @@ class AppServices(Protocol):
 
     view: View
     orders: Orders
+    braille: bool
 
     @property
     def daemon(self) -> DaemonClient: ...

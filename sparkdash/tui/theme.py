@@ -57,8 +57,8 @@ _WITHOUT_COLOUR: dict[Style, RichStyle] = {
     Style.DIM: RichStyle(dim=True),
     Style.FAINT: RichStyle(dim=True),
     Style.GOOD: RichStyle(),
-    Style.TRACE: RichStyle(),
-    Style.FILL: RichStyle(),
+    Style.TRACE: RichStyle(dim=True),  # full blocks would outshine the large figure
+    Style.FILL: RichStyle(dim=True),
     Style.WARN: RichStyle(bold=True),
     Style.BAD: RichStyle(bold=True, underline=True),
     Style.HIT: RichStyle(bold=True, underline=True),

@@ -17,10 +17,11 @@ from sparkdash.tui import app
 
 
 def run_on_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, term: str = "xterm"
 ) -> list[tuple[str, str]]:
     """Run the script; returns what it ran, with what it had said before."""
     found: list[tuple[str, str]] = []
+    monkeypatch.setenv("TERM", term)
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr(command_line, "main", lambda: found.append(("commands", capsys.readouterr().err)))
@@ -34,6 +35,16 @@ def test_the_dashboard_says_that_it_opens_and_loads_no_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_on_terminal(monkeypatch, capsys) == [("dashboard", f"{OPENING}\r")]
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_the_status_as_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_on_terminal(monkeypatch, capsys, term="dumb") == [("commands", "")]
+    asked: list[str] = []
+    monkeypatch.setattr("sparkdash.cli.status.status", lambda: asked.append("status"))
+    main.home()
+    assert asked == ["status"]
 
 
 def test_a_command_says_nothing_before_it_runs(

@@ -14,6 +14,7 @@ from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, S
 from sparkdash.client.address import Address
 from sparkdash.domain.event import ActiveAlert, AlertsChanged, Level, Notice
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
+from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.tui.lines.engine_figures import why_rows
@@ -182,6 +183,25 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
         assert "Some of it is counted twice." in on.text
         assert "\x1b" not in on.text
         assert ("memory",) in on.daemon.asked
+
+
+async def test_the_box_page_examines_once_and_has_the_power_where_no_doctor_is(stage: Any, box: Any) -> None:
+    """An examination takes seconds of the box: the page keeps it, `r` begins another."""
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        on.daemon.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
+        await on.press("7")
+        assert "╭ power and clock" in on.text
+        on.daemon.refuses = None
+        on.daemon.diagnosis = Diagnosis(findings=(
+            Finding(name="weights", status=Status.OK, evidence="41 % of the disk is free"),
+            Finding(name="roce", status=Status.WARN, evidence="rocep1s0f0 is down", fix="sudo ip link set up"),
+        ))  # fmt: skip
+        on.daemon.asked.clear()
+        await on.press("1", "7", "1", "7")
+        told = [row for row in on.rows if row.startswith(("warn", "ok", "→"))]
+        assert told == ["warn roce rocep1s0f0 is down", "→ sudo ip link set up", "ok weights 41 % of the disk is free"]
+        assert on.daemon.asked.count(("doctor",)) == 1
+        assert "power and clock" not in on.text
 
 
 async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:

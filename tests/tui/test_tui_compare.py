@@ -69,26 +69,12 @@ async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: An
         assert on.daemon.asked == []
 
 
-@pytest.mark.parametrize(("simulated", "command"), [
-    (False, "`sparkdash ab PROFILE PROFILE`"),
-    (True, "`SPARKDASH_URL=http://127.0.0.1:8484 sparkdash ab PROFILE PROFILE`"),
-], ids=["daemon", "demo"])  # fmt: skip
-def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simulated: bool, command: str) -> None:
+def test_where_nothing_is_marked_the_page_says_which_keys_to_press(box: Any) -> None:
     world = box.snapshot(toggle_a=None, toggle_b=None)
-    world = world.model_copy(update={"daemon": world.daemon.model_copy(update={"simulated": simulated})})
-    told = " ".join(plain_text(line) for line in compare_rows(View(snapshot=world, now=0.0, here=0.0), 76))
-    assert "Mark two profiles" in told
-    assert command in told
+    told = [plain_text(line) for line in compare_rows(View(snapshot=world, now=0.0, here=0.0), 90)]
+    assert [row.split("  ")[0] for row in told] == ["2 a b", "A", "4", "t"]
     half = View(snapshot=world.model_copy(update={"toggle_a": "x"}), now=0.0, here=0.0)
-    assert plain_text(compare_rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to compare")
-
-
-@pytest.mark.parametrize(("key", "where"), [("1", "page 4"), ("4", "the list above shows the runs")])
-async def test_where_the_runs_are_is_told_from_where_one_is(stage: Any, box: Any, key: str, where: str) -> None:
-    """On the A/B page they stand above; beside the wide dashboard they are a page away."""
-    async with stage(box.snapshot(toggle_b=None), size=(200, 50)) as on:
-        await on.press(key)
-        assert where in " ".join(" ".join(on.rows).split())
+    assert [plain_text(line) for line in compare_rows(half, 90)][:2] == ["A is x.", "2 b    marks the other"]
 
 
 async def test_runs_are_asked_for_again_when_the_daemon_is_back(stage: Any, box: Any) -> None:
@@ -117,6 +103,7 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
         assert "╭ eagle against plain (1/2, [ ]) · decode tok/s ─" in on.text
         assert "SIMULATED" in on.text
         assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
+        assert "eagle gains most over plain: it is 4.0 % faster over all cells. Keep it." in on.text
         assert "all 6 cells: faster +4.0 %" in on.text
         assert verdict(on, "ctx=2K long").style == "good"
         await on.press("right_square_bracket")

@@ -227,11 +227,16 @@ async def test_another_box_of_the_demo_is_marked_simulated(stage: Any, box: Any)
 
 
 async def test_the_list_of_profiles_says_who_needs_two_nodes(stage: Any, box: Any) -> None:
-    async with stage(over_both(box), size=(120, 40)) as on:
+    """Beside the name where no column tells it; a profile for one box has no such word."""
+    async with stage(over_both(box), size=(80, 24)) as on:
         await on.press("2")
         (row,) = (line for line in on.rows if TWO in line and "GiB" in line and "2 nodes" in line)
         assert row.startswith(f"{TWO} 2 nodes")
         assert on.text.count("2 nodes") == 1
+    async with stage(over_both(box), size=(120, 40)) as on:
+        await on.press("2")
+        assert "boxes" in on.text
+        assert "2 nodes" not in on.text
 
 
 async def test_the_plan_of_a_profile_names_its_boxes(stage: Any, box: Any, daemon: Any) -> None:

@@ -10,7 +10,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.tui import text
-from sparkdash.tui.lines.hero import Speed, compared, of_roofline, speed_of
+from sparkdash.tui.lines.hero import Speed, chart_rows, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.memory import legend_rows, memory_bar, memory_parts
@@ -159,6 +159,25 @@ def test_a_rate_is_compared_with_one_requests_only_while_one_decodes(
     """The total lags: just after the second request's end it is still the rate of two."""
     speed = Speed(total=total, each=each, decoding=decoding, computing=0, median=55.0, published=57.0)
     assert text.plain_text(compared(speed)) == told
+
+
+def test_the_median_and_the_published_rate_keep_their_place(box: Any) -> None:
+    """Behind the glyph of their line while one request decodes; as words, which say so, while several do."""
+    view, engine = View(now=box.now, here=box.now, snapshot=box.snapshot()), box.engine()
+    alone = Speed(total=59.0, each=59.0, decoding=1, computing=0, median=55.0, published=57.0)
+    told = [
+        [text.plain_text(row)[-13:].strip() for row in chart_rows(view, engine, speed, 60, 5)]
+        for speed in (alone, alone._replace(total=110.0, each=55.0, decoding=2))
+    ]
+    assert told == [["", "", "", "┄median 55.0", "╌publ.  57.0"], ["", "", "at n=1", "median 55.0", "publ.  57.0"]]
+
+
+async def test_the_console_has_eighth_blocks_for_braille(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    async with stage(box.snapshot(sample=None, engines={box.gpt: box.engine()}), size=(100, 40)) as on:
+        await on.happen(*(SampleTaken(sample=box.sample(at=box.now - 200 + at, decode=60.0)) for at in range(200)))
+        assert not any("⠀" <= each <= "⣿" for each in on.text)
+        assert "█" * 20 in on.text.partition("╰")[0], on.text
 
 
 @pytest.mark.parametrize(

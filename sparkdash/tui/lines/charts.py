@@ -61,6 +61,13 @@ def _row(levels: Sequence[int], base: int, line: LevelLine | None, edge: Style) 
 
 
 BARS = " ▁▂▃▄▅▆▇█"
+BLOCKS = {
+    0x2800 + dots: BARS[
+        2 * max((level for side in _BITS for level, bit in enumerate(side, 1) if dots & bit), default=0)
+    ]
+    for dots in range(256)
+}
+"""Eighth block as high as each pattern of braille dots: the console's font (TERM=linux) has no braille."""
 
 
 def sparkline(values: Sequence[float | None], top: float, rows: int = 1) -> list[str]:

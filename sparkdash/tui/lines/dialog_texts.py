@@ -276,25 +276,29 @@ INDENT = 9
 
 def diagnosis_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
     """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
-    found = diagnosis.findings
-    out = [_counts(found)]
-    for status in STYLES:
-        if status is not Status.OK:
-            out += [line for one in found if one.status is status for line in (EMPTY, *_finding_entry(one, width))]
-    if well := ", ".join(one.name for one in found if one.status is Status.OK):
+    out = [counts(diagnosis.findings)]
+    out += [
+        row for one in diagnosis.worst_first if one.status is not Status.OK for row in (EMPTY, *finding(one, width))
+    ]
+    if well := ", ".join(one.name for one in diagnosis.findings if one.status is Status.OK):
         out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Style.DIM))]
     return out
 
 
-def _counts(found: Iterable[Finding]) -> Line:
+def finding(one: Finding, width: int) -> list[Line]:
+    """Format a finding with its fix, and a check that passed in one row."""
+    if one.status is Status.OK:
+        told = styled(f"{one.name}  ") + styled(one.evidence, Style.DIM)
+        return _block(one.status, [clip(told, width - INDENT)])
+    told = styled(f"{one.name}  ", Style.STRONG) + styled(one.evidence)
+    fix = wrap(f"→ {one.fix}", width - INDENT, Style.STRONG) if one.fix else []
+    return _block(one.status, [*wrap_line(told, width - INDENT), *fix])
+
+
+def counts(found: Iterable[Finding]) -> Line:
     counts = Counter(one.status for one in found)
     tallies = [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]]
     return join(tallies, styled("  "))
-
-
-def _finding_entry(one: Finding, width: int) -> list[Line]:
-    told = [styled(one.name, Style.STRONG), *wrap(one.evidence, width - INDENT)]
-    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Style.STRONG)] if one.fix else told)
 
 
 def _block(status: Status, rows: list[Line]) -> list[Line]:

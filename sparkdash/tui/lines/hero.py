@@ -16,9 +16,9 @@ from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
 from sparkdash.tui.lines import engine_figures
 from sparkdash.tui.lines.chart_window import span_text
-from sparkdash.tui.lines.charts import LevelLine, filled_chart, large, row_of
+from sparkdash.tui.lines.charts import LevelLine, filled_chart, large
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, length, pad, styled, with_unit
+from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, dimmed, length, pad, styled, with_unit
 from sparkdash.units import fitted, number
 
 MOST_DIGITS = 4
@@ -197,7 +197,7 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
     drawn = filled_chart(values, rows, top, [line for line, _ in lines])
     if not labels:
         return drawn
-    named = _names(speed, lines, rows, top)
+    named = _names(speed, lines, rows)
     return [pad(row, cells) + pad(styled(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
 
 
@@ -209,20 +209,19 @@ def _lines(speed: Speed) -> list[tuple[LevelLine, str]]:
     return [(LevelLine(value, glyph), name) for value, glyph, name in pairs if value is not None]
 
 
-def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top: float) -> dict[int, Line]:
-    """Place the names beside their lines; two on one row move apart, and values that are not drawn stand below."""
-    placed: dict[int, Line] = {}
-    for line, name in sorted(lines, key=lambda each: -each[0].value):
-        at = row_of(line.value, rows, top)
-        while at in placed and at < rows - 1:
-            at += 1
-        while at in placed and at > 0:
-            at -= 1
-        placed[at] = styled(f"{name:<7}", Style.DIM) + styled(fitted(line.value, 5, 1), Style.PLAIN)
-    if not speed.comparable and speed.median is not None and rows > 1:
-        placed[rows - 2] = styled("median each", Style.DIM)
-        placed[rows - 1] = styled(number(speed.median, 1), Style.DIM)
-    return placed
+def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int) -> dict[int, Line]:
+    """Name what one request is compared with at the chart's foot, each behind its glyph while it is a line."""
+    glyphs = {name: line.glyph for line, name in lines}
+    compared_with = (("roof", speed.roofline), ("median", speed.median), ("publ.", speed.published))
+    told = [
+        styled(f"{glyphs.get(name, ' ')}{name:<6}", Style.DIM)
+        + align_right(styled(fitted(value, 5, 1), Style.PLAIN if name in glyphs else Style.DIM), 5)
+        for name, value in compared_with
+        if value is not None
+    ]
+    if told and not speed.comparable:
+        told.insert(0, styled(" at n=1", Style.DIM))
+    return dict(enumerate(told[-rows:], max(rows - len(told), 0)))
 
 
 def axis(cells: int, window_s: float = 0.0) -> str:

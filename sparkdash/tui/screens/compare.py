@@ -17,11 +17,11 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparkdash.bench.judge.judgement import ArmFigure
-from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.metrics import BenchMetric, main_metric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import blocks, formats
 from sparkdash.bench.report.blocks import format_spread, format_value
-from sparkdash.bench.report.page import report_charts, report_page
+from sparkdash.bench.report.page import conclusion, report_charts, report_page
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.domain.event import Measuring
@@ -257,7 +257,8 @@ def _figure(figure: ArmFigure | None, room: int) -> Line:
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
-    lines: list[Line] = []
+    said = conclusion(report, main_metric(report.run.suite))
+    lines = [styled(" ") + row for row in wrap(said, width - 2, Style.STRONG, limit=2)] if said else []
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:
         style = STYLES.get(total.verdict.claim, Style.DIM)
@@ -297,7 +298,7 @@ class ComparePage(Page):
     def body(self) -> Iterable[Widget]:
         yield RunTable()
         yield MeasuringPanel()
-        yield ComparePanel(below_runs=True)
+        yield ComparePanel()
         yield CellTable()
 
     def on_mount(self) -> None:

@@ -31,7 +31,7 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import figure as aligned_figure
 from sparkdash.units import DASH, duration, number, percent
 
-LABEL, RATIO = 17, 8
+LABEL, RATIO, STEP = 17, 8, 7
 LEAST = 70
 """Width below which A stands above B."""
 
@@ -57,15 +57,11 @@ FIGURES = (
 )
 
 
-ELSEWHERE, ABOVE = "page 4 lists the runs", "the list above shows the runs"
-"""Texts that say where the measured runs are listed."""
-
-
-def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
-    """Format two columns and the ratio, or one above the other in a narrow panel; `runs` is ELSEWHERE or ABOVE."""
+def compare_rows(view: View, width: int) -> list[Line]:
+    """Format two columns and the ratio, or one above the other in a narrow panel."""
     snapshot = view.snapshot
     if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
-        return _advice(snapshot, width, runs)
+        return _advice(snapshot, width)
     a, b = snapshot.toggle_a, snapshot.toggle_b
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
@@ -77,20 +73,21 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     return lines + wrap("From live traffic, with different requests: no verdict.", width, Style.DIM)
 
 
-def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
+def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
     sides = [("A", snapshot.toggle_a), ("B", snapshot.toggle_b)] if snapshot else []
     marked = "".join(f"{side} is {name}. " for side, name in sides if name)
-    blank = [side for side, name in sides if not name]
-    wanted = f"{blank[0]} as well (page 2, key {blank[0].lower()})" if marked else "two profiles (page 2, keys a and b)"
-    text = f"{marked}Mark {wanted} to compare their figures; t flips between them."
-    return [*wrap(text, width, Style.PLAIN), EMPTY, *wrap(f"{_measured(snapshot)}; {runs}.", width, Style.DIM)]
-
-
-def _measured(snapshot: Snapshot | None) -> str:
-    """Name the command that measures the profiles; a demo's address is part of it."""
-    simulated = snapshot is not None and snapshot.daemon.simulated
-    there = f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and simulated else ""
-    return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them and gives a verdict"
+    blank = next((side.lower() for side, name in sides if not name), "b") if marked else "a b"
+    steps = (
+        (f"2 {blank}", "mark two profiles" if blank == "a b" else "marks the other"),
+        ("A", "plans a run that tells which of them is better; nothing starts before ⏎"),
+        ("4", "lists the runs, with the report of each"),
+        ("t", "flips between them, and shows here what live traffic tells of both"),
+    )
+    rows = wrap(marked, width) if marked else []
+    for key, what in steps:
+        first, *rest = wrap(what, width - STEP, Style.DIM)
+        rows += [pad(styled(key, Style.STRONG), STEP) + first, *(styled(" " * STEP) + row for row in rest)]
+    return rows
 
 
 def _seen(snapshot: Snapshot, name: str) -> Figures:
@@ -143,13 +140,9 @@ def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) ->
 
 
 class ComparePanel(Panel):
-    """Framed comparison; `below_runs`: the list of runs stands above."""
-
-    def __init__(self, *, below_runs: bool = False) -> None:
-        super().__init__()
-        self._runs = ABOVE if below_runs else ELSEWHERE
+    """Framed comparison."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         head = EdgeText(styled("A | B"), styled("SIMULATED", Style.WARN) if view.simulated else EMPTY)
         foot = EdgeText(EMPTY, key_hint("t", "flips"))
-        return frame(compare_rows(view, width - 4, self._runs), width, head, foot, height=height)
+        return frame(compare_rows(view, width - 4), width, head, foot, height=height)

@@ -22,6 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from sparkdash.tui import theme
+from sparkdash.tui.lines.charts import BLOCKS
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.text import EMPTY, Line, length
@@ -175,7 +176,10 @@ class Panel(Widget):
         return self._wanted
 
     def render_line(self, y: int) -> Strip:
-        return Strip(line_segments(_row(self._lines, y), theme.styles_for(self.app.theme)))
+        line = _row(self._lines, y)
+        if not self.services.braille:
+            line = tuple(span._replace(text=span.text.translate(BLOCKS)) for span in line)
+        return Strip(line_segments(line, theme.styles_for(self.app.theme)))
 
     def on_resize(self, _event: events.Resize) -> None:
         self.redraw()

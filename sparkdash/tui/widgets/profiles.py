@@ -35,9 +35,10 @@ class ProfileColumn(NamedTuple):
     figure: bool = True
 
 
+BOXES = ProfileColumn("boxes", 7, lambda profile, *_: str(profile.nodes))
 COLUMNS: tuple[ProfileColumn, ...] = (
     ProfileColumn("context", 9, lambda profile, *_: words.context_length(profile.context)),
-    ProfileColumn("boxes", 7, lambda profile, *_: str(profile.nodes)),
+    BOXES,
     ProfileColumn("on disk ", 11, lambda _, __, stock: f"{size(_bytes_here(stock))} "),
     ProfileColumn("engine", 15, lambda profile, *_: words.engine_name(profile), figure=False),
     ProfileColumn("needs", 8, lambda one, *_: number(one.needs_bytes and one.needs_bytes / GIB, 0, " GiB")),
@@ -108,9 +109,13 @@ class ProfileTable(Table):
             self.cursor = above[-1]
             self.fold(above[-1])
 
-    def kept_words(self, profile: str) -> list[str]:
-        pinned = profile in self.pinned or profile.partition("/")[0] in self.pinned
-        return [word for word, holds in (("pinned", pinned), ("preloaded", profile in self.preload)) if holds]
+    def _words(self, profile: ProfileSummary, width: int) -> list[str]:
+        """Return what is said beside a name: how many boxes where no column tells it, and what is kept."""
+        name, columns = profile.name, cells(width, self._longest_name).columns
+        pinned = name in self.pinned or name.partition("/")[0] in self.pinned
+        several = profile.nodes > 1 and BOXES not in columns
+        words = {f"{profile.nodes} nodes": several, "pinned": pinned, "preloaded": name in self.preload}
+        return [word for word, holds in words.items() if holds]
 
     def head(self, width: int) -> Line:
         name, columns = cells(width, self._longest_name)
@@ -124,7 +129,7 @@ class ProfileTable(Table):
         if self.sorted_by:  # a variant that stands by itself has its whole name
             families = [(section, [(one, "") for one, _ in family]) for section, family in families]
         self._longest_name = max(
-            (length(_name(view.snapshot, *one, self.kept_words(one[0].name))) for _, rows in families for one in rows),
+            (length(_name(view.snapshot, *one, self._words(one[0], width))) for _, rows in families for one in rows),
             default=0,
         )
         out: list[TableRow] = []
@@ -138,7 +143,7 @@ class ProfileTable(Table):
 
     def _row(self, snapshot: Snapshot, one: ProfileSummary, branch: str, width: int) -> TableRow:
         laid, stock = cells(width, self._longest_name), self.stock.get(one.name)
-        name = _name(snapshot, one, branch, self.kept_words(one.name), laid.name - 1)
+        name = _name(snapshot, one, branch, self._words(one, width), laid.name - 1)
         return TableRow(one.name, partial(_line, snapshot, one, stock, name, laid, width), one.name)
 
 
@@ -181,8 +186,7 @@ def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[s
     """Format a name with what is said beside it; with `cells` both are made to fit."""
     short = profile.name.partition("/")[2] if branch else profile.name
     default = snapshot.default is not None and snapshot.default.profile == profile.name
-    boxes = f"{profile.nodes} nodes" if profile.nodes > 1 else ""
-    told = [profile.speculation or "", boxes, "default" if default else "", *kept]
+    told = [profile.speculation or "", "default" if default else "", *kept]
     if cells is not None and (room := cells - len(branch)) > 0:
         short = shorten_apart(short, room, frozenset(one.name for one in snapshot.profiles))
     told = [f"  {word}" for word in told if word]

@@ -126,6 +126,12 @@ def with_holders(box: Any, daemon: Any) -> None:
                                  notes=("The driver tells nothing of 2 processes.",), swap_used=GIB, swap_total=16 * GIB)  # fmt: skip
 
 
+def on_the_box_page(box: Any, daemon: Any) -> None:
+    """Holders, and findings of the doctor."""
+    with_holders(box, daemon)
+    examined(box, daemon)
+
+
 def in_the_inventory(box: Any, daemon: Any) -> None:
     """Some of it is here, some came in part, some is not known."""
     with_settings(box, daemon)
@@ -187,7 +193,7 @@ STATES = {
     "history-two-periods": State(world, ("6", "o", "p", "left"), with_past, until="before"),
     "history-swaps": State(parked, ("6", "v"), with_past),
     "notices": State(parked, ("6", "n")),
-    "box": State(world, ("7",), with_holders, until="78 GiB"),
+    "box": State(world, ("7",), on_the_box_page, until="78 GiB"),
     "doctor": State(world, ("D",), examined, until="check-0"),
     "settings": State(world, ("comma",), with_settings, until="reserve_gib"),
     "settings-change": State(world, ("comma", "enter"), with_settings, until="holds"),
