@@ -103,13 +103,16 @@ class HolderDetail(Panel):
         if self.account is None:
             return frame([], width, EdgeText(styled("memory")), height=height)
         totals = f"{size(self.account.total)} in all, {size(self.account.available)} available"
-        lines = wrap(self.chosen.what or "", width - 4) if self.chosen else []
-        if self.chosen and self.chosen.remedy:
-            lines += wrap(f"→ {self.chosen.remedy}", width - 4, Style.STRONG)
+        lines = _told(self.chosen, width - 4) if self.chosen else []
         lines += [row for note in self.account.notes for row in wrap(note, width - 4, Style.DIM)]
         name = styled(self.chosen.name if self.chosen else "memory", Style.STRONG)
         ends = key_hint("x", "ends it") if self.chosen and self.chosen.kind is Holder.ENGINE else EMPTY
         return frame(lines, width, EdgeText(name, styled(totals)), EdgeText(EMPTY, ends), height=height)
+
+
+def _told(one: Holding, width: int) -> list[Line]:
+    remedy = wrap(f"→ {one.remedy}", width, Style.STRONG) if one.remedy else []
+    return wrap(one.what or "", width) + remedy
 
 
 DOCTOR = EdgeText(styled("doctor"))

@@ -257,8 +257,8 @@ def _figure(figure: ArmFigure | None, room: int) -> Line:
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
-    said = conclusion(report, main_metric(report.run.suite))
-    lines = [styled(" ") + row for row in wrap(said, width - 2, Style.STRONG, limit=2)] if said else []
+    said = conclusion(report, main_metric(report.run.suite)) or ""
+    lines = [styled(" ") + row for row in wrap(said, width - 2, Style.STRONG, limit=2) if said]
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:
         style = STYLES.get(total.verdict.claim, Style.DIM)

@@ -74,20 +74,21 @@ def compare_rows(view: View, width: int) -> list[Line]:
 
 
 def _advice(snapshot: Snapshot | None, width: int) -> list[Line]:
-    sides = [("A", snapshot.toggle_a), ("B", snapshot.toggle_b)] if snapshot else []
-    marked = "".join(f"{side} is {name}. " for side, name in sides if name)
-    blank = next((side.lower() for side, name in sides if not name), "b") if marked else "a b"
+    sides = {"A": snapshot.toggle_a, "B": snapshot.toggle_b} if snapshot else {}
+    rows = [clip(styled(f"{side} is {name}."), width) for side, name in sides.items() if name]
+    blank = next((side.lower() for side, name in sides.items() if not name), "")
     steps = (
-        (f"2 {blank}", "mark two profiles" if blank == "a b" else "marks the other"),
+        (f"2 {blank}", "marks the other") if rows else ("2 a b", "mark two profiles"),
         ("A", "plans a run that tells which of them is better; nothing starts before ⏎"),
         ("4", "lists the runs, with the report of each"),
         ("t", "flips between them, and shows here what live traffic tells of both"),
     )
-    rows = wrap(marked, width) if marked else []
-    for key, what in steps:
-        first, *rest = wrap(what, width - STEP, Style.DIM)
-        rows += [pad(styled(key, Style.STRONG), STEP) + first, *(styled(" " * STEP) + row for row in rest)]
-    return rows
+    return rows + [row for key, what in steps for row in _step(key, what, width)]
+
+
+def _step(key: str, what: str, width: int) -> list[Line]:
+    first, *rest = wrap(what, width - STEP, Style.DIM)
+    return [pad(styled(key, Style.STRONG), STEP) + first, *(styled(" " * STEP) + row for row in rest)]
 
 
 def _seen(snapshot: Snapshot, name: str) -> Figures:
