@@ -5,7 +5,10 @@ Rule: a message says what failed and what was found; the hint says what to do. N
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 class SparkdashError(Exception):
@@ -142,3 +145,22 @@ class DaemonError(SparkdashError):
     status = 503
     exit_code = 7
     default_code = "daemon_unreachable"
+
+
+_EXPECTED = {
+    "missing": "given",
+    "model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list",
+    "bool_type": "true or false", "bool_parsing": "true or false",
+    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "float_type": "a number", "float_parsing": "a number", "finite_number": "a number",
+    "string_type": "text", "string_too_short": "some text", "string_pattern_mismatch": "of the form {pattern}",
+    "greater_than": "more than {gt}", "greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}",
+}  # fmt: skip
+"""Words after "must be", by pydantic's name of the error."""
+
+
+def expected(error: ErrorDetails) -> str:
+    """Word one of pydantic's errors as a rule for its value: "must be a whole number"."""
+    if (words := _EXPECTED.get(error["type"])) is None:
+        return error["msg"][:1].lower() + error["msg"][1:]
+    return f"must be {words.format_map(error.get('ctx') or {})}"

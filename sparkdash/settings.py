@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sparkdash import paths
-from sparkdash.errors import ProfileError
+from sparkdash.errors import ProfileError, expected
 
 
 class Alert(BaseModel):
@@ -466,7 +466,7 @@ def _word(error: ErrorDetails) -> str:
         return "unknown key"
     if error["type"] == "tuple_type" and isinstance(error["input"], Mapping) and len(error["loc"]) == 1:
         return f"a single table; write [[{error['loc'][0]}]] instead of [{error['loc'][0]}], once for each"
-    return error["msg"]
+    return expected(error)
 
 
 def settings_file() -> Path:

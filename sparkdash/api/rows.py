@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from sparkdash import __version__
 from sparkdash.domain.event import EVENT, Event, Withheld
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, expected
 from sparkdash.sse import Frames
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Row(Generic[P]):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = f"{self.path}: {'.'.join(map(str, first['loc']))}"
-            raise AdmissionError(f"{where}: {first['msg']}.", code="invalid_request") from None
+            raise AdmissionError(f"{where}: {expected(first)}.", code="invalid_request") from None
 
         def filled(part: re.Match[str]) -> str:
             return quote(str(rest.pop(part["name"])), safe="/" if part["slashes"] else "")

@@ -15,6 +15,7 @@ from sparkdash.catalog.yaml12 import WrittenFloat
 from sparkdash.domain import profile as models
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import ServerRoute
+from sparkdash.errors import expected
 from sparkdash.redaction import is_secret_variable, masked, masked_values
 
 PARTS: Mapping[KeyPath, type[BaseModel]] = {
@@ -41,15 +42,6 @@ _ENUMS: Mapping[KeyPath, type[StrEnum]] = {
     ("server", "routes", "*"): ServerRoute,
     ("server", "ready_by"): ServerRoute,
 }
-_WANTED = {
-    "model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list",
-    "bool_type": "true or false", "bool_parsing": "true or false",
-    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
-    "float_type": "a number", "float_parsing": "a number", "finite_number": "a number",
-    "string_type": "text", "string_too_short": "some text", "string_pattern_mismatch": "of the form {pattern}",
-    "greater_than": "more than {gt}", "greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}",
-}  # fmt: skip
-"""Words after "must be", by pydantic's name of the error."""
 _UNION = {"bool", "int", "float", "str"}
 _KEY = "[key]"
 
@@ -94,7 +86,7 @@ def _complaint(item: ErrorDetails, top: tuple[str, ...]) -> Complaint:
         return Complaint(_without_unions(path[:-1]), text, hint)
     if (real := _without_unions(path)) != path:
         return Complaint(real, f"cannot have the value {_short(found)}", "Write it in quotes.")
-    return Complaint(path, f"{_wanted(item)}, not {_short(found)}", _hint(path, kind, found))
+    return Complaint(path, f"{expected(item)}, not {_short(found)}", _hint(path, kind, found))
 
 
 def similar(key: str, known: tuple[str, ...]) -> str:
@@ -108,12 +100,6 @@ def _choice(path: KeyPath, found: Any) -> Complaint:
     close = nearest(str(found), choices)
     hint = f"Did you mean {close[0]!r}?" if close else None
     return Complaint(path, f"must be one of {', '.join(choices)}, not {_short(found)}", hint)
-
-
-def _wanted(item: ErrorDetails) -> str:
-    if (words := _WANTED.get(item["type"])) is None:
-        return item["msg"][:1].lower() + item["msg"][1:]
-    return f"must be {words.format_map(item.get('ctx') or {})}"
 
 
 def _hint(path: KeyPath, kind: str, found: Any) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sparkdash import paths
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Node
-from sparkdash.errors import AdmissionError, HostError, ProfileError
+from sparkdash.errors import AdmissionError, HostError, ProfileError, expected
 from sparkdash.paths import lock_file, replace_file
 from sparkdash.settings import parse_toml
 
@@ -44,7 +44,7 @@ def read_nodes(path: Path) -> NodeTable:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise _invalid(f"{path}: {error.title} {where}: {first['msg']}.") from None
+        raise _invalid(f"{path}: {error.title} {where}: {expected(first)}.") from None
     except ValueError as error:  # TOML or UTF-8
         raise _invalid(f"{path}: {error}.") from None
 

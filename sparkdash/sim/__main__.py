@@ -12,7 +12,7 @@ import sys
 from pydantic import ValidationError
 
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import SparkdashError, expected
 from sparkdash.sim.process import run_process, run_worker
 
 
@@ -27,7 +27,7 @@ def main() -> int:
         return asyncio.run(run(Profile.model_validate_json(given.profile_json), given.port))
     except ValidationError as error:
         first = error.errors()[0]
-        sys.stderr.write(f"--profile-json is no profile: {'.'.join(map(str, first['loc']))}: {first['msg']}\n")
+        sys.stderr.write(f"--profile-json is no profile: {'.'.join(map(str, first['loc']))}: {expected(first)}\n")
     except SparkdashError as error:
         sys.stderr.write(f"{error.text()}\n")
     return 2

@@ -213,7 +213,7 @@ async def test_mistakes_are_told_in_one_shape(house: Any) -> None:
     for reply in replies:
         error = reply.json()["error"]
         assert {"message", "type", "param", "code", "hint", "src"} <= error.keys()
-    assert "profile: Field required" in replies[0].json()["error"]["message"]
+    assert "profile: must be given" in replies[0].json()["error"]["message"]
 
 
 @dataclass

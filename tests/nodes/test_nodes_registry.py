@@ -89,7 +89,7 @@ def test_a_removed_node_leaves_the_others(file: Path) -> None:
         ("spark2 = 1\n", "spark2 is not a table"),
         ("[spark2\n", "nodes.toml"),
         ('[local]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name of this box"),
-        ('[spark2]\nhost_key = "ssh-ed25519 AAAA"\n', "ssh: Field required"),
+        ('[spark2]\nhost_key = "ssh-ed25519 AAAA"\n', "ssh: must be given"),
         ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nprot = 2\n', "prot"),
         ('[Spark_2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name"),
         ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nport = 70000\n', "port"),

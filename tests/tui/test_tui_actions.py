@@ -151,10 +151,10 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
         await on.press("comma")
         assert any("reserve_gib 10 10 ● now Memory that admission keeps free." in row for row in on.rows), on.text
         assert any("port 8484 8484 ! restart Port of the gateway." in row for row in on.rows)
-        on.daemon.refuses = ProfileError("reserve_gib: Input should be at least 0.")
+        on.daemon.refuses = ProfileError("reserve_gib: must be at least 0.")
         await on.press("enter", "backspace", "backspace", "minus", "1", "enter")
         assert on.daemon.asked == [("setting", "reserve_gib", "-1")]
-        assert "reserve_gib: Input should be at least 0." in " ".join(on.rows)
+        assert "reserve_gib: must be at least 0." in " ".join(on.rows)
         on.daemon.refuses = None
         await on.press("backspace", "backspace", "1", "2", "enter")
         assert on.daemon.asked[-1] == ("setting", "reserve_gib", "12")

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from sparkdash import __version__
 from sparkdash.api.answers import ErrorEnvelope
 from sparkdash.api.requests import ApiRequest
-from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.errors import AdmissionError, SparkdashError, expected
 from sparkdash.gateway.admission.guard import check_json
 from sparkdash.gateway.control import changing, reading
 from sparkdash.gateway.protocol import problems
@@ -70,7 +70,7 @@ async def _invalid_request(_request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
     return _rendered(
-        AdmissionError(f"{where}: {first['msg']}.", code="invalid_request", hint="See GET /api/openapi.json.")
+        AdmissionError(f"{where}: {expected(first)}.", code="invalid_request", hint="See GET /api/openapi.json.")
     )
 
 
