@@ -23,7 +23,14 @@ from sparkdash.gateway.http.channel import (
     Send,
     with_headers,
 )
-from sparkdash.gateway.http.headers import VIA, HeaderList, RequestHeaders, headers_for_engine
+from sparkdash.gateway.http.headers import (
+    VIA,
+    HeaderList,
+    RequestHeaders,
+    headers_for_engine,
+    session_of,
+    trace_of,
+)
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import PRIORITY
@@ -110,7 +117,7 @@ class ParsedHead:
 
     __slots__ = (
         "_connection", "_engine_headers", "agent", "coding", "content_type", "headers", "key_memo", "method", "path",
-        "priority", "query", "raw_headers", "raw_path", "token", "unix", "via",
+        "priority", "query", "raw_headers", "raw_path", "session", "token", "traceparent", "unix", "via",
     )  # fmt: skip
 
     def __init__(
@@ -139,6 +146,7 @@ class ParsedHead:
         """Compression of the body; empty without one."""
         self.content_type = headers.get(b"content-type") or ""
         self.agent = (headers.get(b"user-agent") or "")[:AGENT]
+        self.session, self.traceparent = session_of(headers), trace_of(headers)
         self.priority = headers.get(_PRIORITY)
         self.token = headers.get(_LEASE)
         """Token of the client that holds the gateway exclusively."""

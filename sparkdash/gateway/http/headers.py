@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from sparkdash.domain.request import LEASE_HEADER
@@ -29,6 +30,15 @@ _SANDBOX = (b"content-security-policy", b"sandbox allow-scripts allow-forms allo
 _UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
+_SESSIONS = (
+    b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-affinity",
+    b"x-opencode-session",
+)  # fmt: skip
+"""Headers that name a client's session: the common one, Claude Code's, Codex's new and old, opencode's two."""
+_SESSION = re.compile(r"[\w.:-]{1,80}", re.ASCII)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
 class RequestHeaders:
     """A client's headers by lower-case name; a value is decoded when it is read, as most never are."""
 
@@ -43,6 +53,18 @@ class RequestHeaders:
     def get(self, name: bytes) -> str | None:
         value = self._named.get(name)
         return None if value is None else value.decode("latin-1")
+
+
+def session_of(headers: RequestHeaders) -> str | None:
+    """Return the session that a header names; None without one, or for a value that is no plain word."""
+    named = next((headers.get(name) for name in _SESSIONS if name in headers), None)
+    return named if named is not None and _SESSION.fullmatch(named) else None
+
+
+def trace_of(headers: RequestHeaders) -> str | None:
+    """Return the client's place in a trace (W3C traceparent); None without one."""
+    named = headers.get(b"traceparent")
+    return named if named is not None and _TRACEPARENT.fullmatch(named) else None
 
 
 def headers_for_engine(headers: HeaderPairs, own: Mapping[str, str], connection: bytes = b"") -> HeaderList:

@@ -16,7 +16,6 @@ from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import ParsedHead
-from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown
 from sparkdash.supervisor import Lease
@@ -42,13 +41,6 @@ _CLIENTS = (
     (re.compile(r"Mozilla/"), "browser"),
 )
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
-_SESSIONS = (
-    b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-affinity",
-    b"x-opencode-session",
-)  # fmt: skip
-"""Headers that name a client's session: the common one, Claude Code's, Codex's new and old, opencode's two."""
-_SESSION = re.compile(r"[\w.:-]{1,80}", re.ASCII)
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 UNKNOWN_CLIENT = "unknown"
 _NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state": RequestState.WAITING}
 """Fields of a new row."""
@@ -67,12 +59,6 @@ def client_name(user_agent: str) -> str:
             return name
     word = _WORD.match(user_agent)
     return word[0].lower() if word else UNKNOWN_CLIENT
-
-
-def session_of(headers: RequestHeaders) -> str | None:
-    """Return the session that a header names; None without one, or for a value that is no plain word."""
-    named = next((headers.get(name) for name in _SESSIONS if name in headers), None)
-    return named if named is not None and _SESSION.fullmatch(named) else None
 
 
 def _runs_here(lease: Lease) -> bool:
@@ -108,8 +94,7 @@ class RequestRow:
         facts = self._facts = _NEW.copy()
         facts["id"] = self.id
         facts["client"], facts["internal"] = identify_client(head.agent)
-        facts["session"], trace = session_of(head.headers), head.headers.get(b"traceparent")
-        facts["traceparent"] = trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
+        facts["session"], facts["traceparent"] = head.session, head.traceparent
         facts["key"] = key
         facts["profile"] = profile
         facts["route"] = shown(route)
