@@ -6,10 +6,10 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter
 
@@ -233,6 +233,12 @@ class Results(Frozen):
             if one.void is None:
                 found[one.arm, one.cell].append(one)
         return found
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy as pydantic does, and derive again what depends on the samples."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("_good", None)
+        return copied
 
     def good(self, arm: str, key: CellKey) -> Sequence[RequestSample]:
         """Return the samples that count, in the order of measuring."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import Self, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,14 +23,6 @@ class Frozen(BaseModel):
         if unknown := changes.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         return self.model_copy(update=changes)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy as pydantic does, without what cached properties derived from the original."""
-        copied, fields = super().model_copy(update=update, deep=deep), type(self).model_fields
-        if len(copied.__dict__) > len(fields):
-            for name in copied.__dict__.keys() - fields.keys():
-                del copied.__dict__[name]
-        return copied
 
 
 @dataclass_transform(frozen_default=True)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from enum import StrEnum
-from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -517,7 +516,7 @@ class Profile(Frozen):
     def published_start_s(self) -> float | None:
         return next((row.start_s for row in self.published if row.start_s is not None), None)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Hash (12 hex digits) of everything that changes the running engine: equal hashes mean the same launch."""
         launch = self.model_dump(

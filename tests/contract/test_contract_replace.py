@@ -12,8 +12,8 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import EngineKind
 
 SOURCE = Path(sparkdash.__file__).parent
-COPIES = {"domain/base.py"}
-"""Where `replace` is made, and a copy drops what was derived from the original."""
+COPIES = {"domain/base.py", "bench/results.py"}
+"""Where `replace` is made, and where a copy drops what was derived from the original."""
 ENGINE = Engine(profile="a", kind=EngineKind.VLLM, state=EngineState.LOADING, since=1.0, fingerprint="f")
 
 
