@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,7 @@ from sparkdash import catalog, daemon, log, paths
 from sparkdash.catalog import Catalog
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.settings import Settings
+from sparkdash.settings import Settings, load_settings
 from sparkdash.units import GIB
 
 if TYPE_CHECKING:
@@ -173,7 +174,11 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         for source in sources:
             source.switch(on=on)
 
-    settings = Settings(port=options.port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache")
+    load = partial(
+        load_settings, host=Settings().host, port=options.port, runtime="process", stop_grace_s=3,
+        cache_dir=folder / "cache",
+    )  # fmt: skip
+    settings = load()
     boxes = _boxes(folder, options, settings)
 
     async def limit(_running: daemon.Daemon) -> None:
@@ -187,6 +192,7 @@ async def _live(folder: Path, options: DemoOptions) -> None:
     host = f"{socket.gethostname()} ×{options.speed:g}" if options.speed != 1 else socket.gethostname()
     parts = daemon.Parts(
         settings=settings,
+        load_settings=load,
         runtime=boxes.runtime,
         reader=boxes.reader,
         account=boxes.reader.account,

@@ -56,7 +56,7 @@ LOG = structlog.get_logger("sparkdash")
 
 def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, tracer: RequestTracer) -> Deps:
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
-    read, on_box = parts.load_settings, not parts.simulated
+    on_box = not parts.simulated
 
     return Deps(
         supervisor=supervisor,
@@ -85,8 +85,8 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, t
         memory=daemon.accounts.now if on_box else parts.account,
         runs=partial(control_actions.bench_runs, simulated=parts.simulated),
         start_run=partial(control_actions.start_bench_run, daemon),
-        settings_list=partial(control_actions.settings_list, daemon, read) if read else None,
-        change_setting=partial(control_actions.change_setting, daemon, read) if read else None,
+        settings_list=partial(control_actions.settings_list, daemon),
+        change_setting=partial(control_actions.change_setting, daemon),
         resume=partial(control_actions.resume_bench_run, daemon),
         exclusive=Exclusive(),
         counter=counter,
@@ -114,9 +114,7 @@ async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daem
     remember_secrets(os.environ)
     edited = asyncio.Event()
     with inotify.watch_folders(edited.set) as kernel:
-        files = ProfileFiles(
-            parts.profile_folders, settings_file() if parts.load_settings else None, kernel, edited.set
-        )
+        files = ProfileFiles(parts.profile_folders, settings_file(), kernel, edited.set)
         await files.look(READ_S)
         async with _composed(parts, listeners, files, edited) as daemon:
             yield daemon
@@ -148,8 +146,7 @@ async def _composed(
         deps = _gateway_deps(daemon, listeners, counter, tracer)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
-        if parts.load_settings:
-            daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())
+        daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())
         daemon.hooks = HookDispatcher(bus, upstream, lambda: daemon.supervisor.settings.hooks)
         reloading.publish_profiles(daemon, profiles)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 import structlog
@@ -26,7 +26,7 @@ from sparkdash.host.inventory import Image, stock_of
 from sparkdash.host.local_weights import Presence
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.nodes.shipping.shipper import stock_of_nodes
-from sparkdash.settings import Settings, settings_file
+from sparkdash.settings import settings_file
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -71,15 +71,16 @@ async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
     return BenchPlan(**{**dict(plan), "begun": True})
 
 
-async def settings_list(daemon: Daemon, read: Callable[[], Settings]) -> SettingList:
-    return await asyncio.to_thread(config_file.list_settings, settings_file(), daemon.supervisor.settings, read)
+async def settings_list(daemon: Daemon) -> SettingList:
+    in_force, read = daemon.supervisor.settings, daemon.parts.load_settings
+    return await asyncio.to_thread(config_file.list_settings, settings_file(), in_force, read)
 
 
-async def change_setting(daemon: Daemon, read: Callable[[], Settings], wish: SettingBody) -> SettingList:
+async def change_setting(daemon: Daemon, wish: SettingBody) -> SettingList:
     """Change one setting in config.toml, and apply what holds at once. Raises SparkdashError."""
     await asyncio.to_thread(config_file.change_setting, settings_file(), wish.key, wish.value)
     await reloading.reread_settings(daemon)
-    return await settings_list(daemon, read)
+    return await settings_list(daemon)
 
 
 async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:

@@ -37,6 +37,8 @@ class Parts:
     """Differences between the real daemon and the demo."""
 
     settings: Settings
+    load_settings: Callable[[], Settings]
+    """Reads the settings again, after an edit of config.toml; the demo's lies in a folder of its own."""
     runtime: Runtime
     reader: HostReader
     nodes: Nodes | None = None
@@ -46,7 +48,6 @@ class Parts:
     connects_nodes: bool = False
     """Whether engines may run on the nodes of the registry; the demo's nodes are simulated."""
     load_catalog: Callable[[], Catalog] | None = None
-    load_settings: Callable[[], Settings] | None = None
     account: Callable[[], Awaitable[MemoryAccount]] | None = None
     """Account of simulated memory; None: this box's own memory is accounted for."""
     guard: MemoryGuard | None = None
@@ -133,8 +134,7 @@ class Daemon:
     supervisor: Supervisor = field(init=False)
     collector: Collector = field(init=False)
     server: listen.Server = field(init=False)
-    rereading: SettingsReader | None = None
-    """Reads edited settings; None in the demo, whose settings come from no file."""
+    rereading: SettingsReader = field(init=False)
     hooks: HookDispatcher = field(init=False)
     exporter: MetricsExporter = field(init=False)
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -106,7 +106,7 @@ class ProfileFiles:
     def __init__(
         self,
         folders: Callable[[], Sequence[Path]],
-        settings_file: Path | None,
+        settings_file: Path,
         inotify: Inotify | None,
         on_late_answer: Callable[[], object],
     ) -> None:
@@ -116,7 +116,8 @@ class ProfileFiles:
         self._listing: _Question[Sequence[Path]] = _Question(on_late_answer)
         self._folders: Sequence[Path] = ()
         self._paths: dict[Path, _WatchedPath] = {}
-        self._settings = self._of_settings(settings_file) if settings_file else None
+        self._settings_file = settings_file
+        self._settings = _WatchedPath(lambda: ProfileFileWatch(list, [settings_file]), FolderRead, on_late_answer)
 
     async def look(self, wait_s: float = ANSWER_S, *, reread: bool = False) -> FilesChange:
         """Look at all folders at once and read files that were edited and are complete; with `reread` all files."""
@@ -127,9 +128,8 @@ class ProfileFiles:
         looks = [
             place.look(partial(self._notify, folder), wait_s, reread=reread) for folder, place in self._paths.items()
         ]
-        if self._settings is not None:
-            file, place = self._settings
-            looks.append(place.look(partial(self._notify, file.parent), wait_s, reread=reread))
+        notify = partial(self._notify, self._settings_file.parent)
+        looks.append(self._settings.look(notify, wait_s, reread=reread))
         found = await asyncio.gather(*looks)
         return FilesChange(
             any(each.changed for each in found), max((each.due_s for each in found if each.due_s), default=None)
@@ -160,6 +160,3 @@ class ProfileFiles:
         return _WatchedPath(
             lambda: ProfileFileWatch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer
         )
-
-    def _of_settings(self, file: Path) -> tuple[Path, _WatchedPath]:
-        return file, _WatchedPath(lambda: ProfileFileWatch(list, [file]), FolderRead, self._on_late_answer)

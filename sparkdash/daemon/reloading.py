@@ -36,7 +36,7 @@ async def reread_settings(daemon: Daemon) -> None:
 
 
 async def _read_settings(daemon: Daemon) -> None:
-    if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
+    if settings := await daemon.rereading.read(daemon.supervisor.settings):
         daemon.supervisor.replace_settings(settings)
 
 

@@ -133,6 +133,9 @@ class Deps:
     body_budget: BodyBudget
     reload: Callable[[], Awaitable[object]]
     """Read the profiles again; publishes ProfilesChanged."""
+    settings_list: Callable[[], Awaitable[SettingList]]
+    change_setting: Callable[[SettingBody], Awaitable[SettingList]]
+    """Change one setting in config.toml."""
     shutdown: Callable[[bool], Awaitable[None]]
     """End the daemon; True stops the engines first."""
     choices: Callable[[], Mapping[str, Sequence[str]]] = dict
@@ -167,10 +170,6 @@ class Deps:
     """Append a line to the audit log; may block, called in a thread."""
     runs: Callable[[str | None], Awaitable[bytes]] | None = None
     """Bench runs as JSON: the list, or the report of the one named; None without a bench."""
-    settings_list: Callable[[], Awaitable[SettingList]] | None = None
-    """List the settings of config.toml; None without such a file."""
-    change_setting: Callable[[SettingBody], Awaitable[SettingList]] | None = None
-    """Change one setting in config.toml; None without such a file."""
     start_run: Callable[[StartRunBody], Awaitable[BenchPlan]] | None = None
     """Plan or begin a bench run; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None

@@ -80,6 +80,11 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, m
         with urllib.request.urlopen(f"{url}/api/state", timeout=60) as reply:
             state = json.load(reply)
         assert state["daemon"]["simulated"]
+        change = json.dumps({"key": ["reserve_gib"], "value": "12"}).encode()
+        asked = urllib.request.Request(f"{url}/api/settings", change, {"content-type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=60) as reply:
+            settings = {one["name"]: one["value"] for one in json.load(reply)["settings"]}
+        assert (settings["reserve_gib"], settings["runtime"]) == ("12", '"process"'), "of a config.toml of its own"
         assert all(engine["simulated"] for engine in state["engines"].values())
         with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
             page = reply.read().decode()

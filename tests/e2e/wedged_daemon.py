@@ -34,6 +34,7 @@ def main() -> None:
     given, proc = settings.load_settings(port=0), Path(os.environ["FAKE_PROC"])
     parts = daemon.Parts(
         settings=given,
+        load_settings=lambda: given,
         runtime=Podman(),
         reader=BoxReader(proc, Nvml(wedged_nvml)),
         load_catalog=lambda: catalog.load_catalog(given.profile_folders()),

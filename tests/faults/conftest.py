@@ -301,6 +301,7 @@ async def opened(
         deps = Deps(
             supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,
             body_budget=BodyBudget(settings.bodies_limit_mib), reload=nothing, shutdown=nothing,
+            settings_list=nothing, change_setting=nothing,  # type: ignore[arg-type]  # no test asks
         )  # fmt: skip
         server, sock = listen.Server(Gateway(deps)), listen.bind_tcp("127.0.0.1", 0)
         port = sock.getsockname()[1]

@@ -322,9 +322,12 @@ async def living_house(
             begun=wish.begin,
         )
 
+    async def settings_list() -> SettingList:
+        return SettingList(file="config.toml", settings=())
+
     async def change_setting(wish: SettingBody) -> SettingList:
         done.append(("setting", *wish.key, wish.value))
-        return SettingList(file="config.toml", settings=())
+        return await settings_list()
 
     async def shutdown(stop: bool) -> None:
         done.append(("shutdown", stop))
@@ -343,6 +346,7 @@ async def living_house(
             record=recorded.append,
             resume=resume,
             start_run=start_run,
+            settings_list=settings_list,
             change_setting=change_setting,
             counter=counter,
             inventory=inventory,

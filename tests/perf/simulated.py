@@ -52,8 +52,10 @@ def main() -> None:
     if times != 1:
         hurry(times)
     log.configure()
+    settings = Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache")
     parts = daemon.Parts(
-        settings=Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache"),
+        settings=settings,
+        load_settings=lambda: settings,
         runtime=Process(folder / "processes"),
         reader=SimBox(folder / "sim"),
         load_catalog=lambda: catalog(pace),

@@ -158,7 +158,8 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
         Profile(name="down", engine=EngineKind.OPENAI, url="http://127.0.0.1:1", fallbacks=("far/safe", "far")),
     ]
     parts = daemon.Parts(
-        settings=Settings(port=0),
+        settings=(given := Settings(port=0)),
+        load_settings=lambda: given,
         runtime=Process(root / "processes"),
         reader=BoxReader(),
         load_catalog=lambda: Catalog({profile.name: profile for profile in profiles}),

@@ -60,7 +60,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
 
 def files(late: Callable[[], object], *folders: Path) -> ProfileFiles:
     """These folders, nobody telling of edits."""
-    return ProfileFiles(lambda: folders, None, None, late)
+    return ProfileFiles(lambda: folders, Path("/nowhere/config.toml"), None, late)
 
 
 async def until_read(seen: ProfileFiles, name: str) -> None:
@@ -112,12 +112,15 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
     late = asyncio.Event()
     seen = files(late.set, mount.folder)
     parts = cast("Parts", SimpleNamespace(load_catalog=None))
+
+    async def unchanged(_now: object) -> None: ...
+
     supervisor = SimpleNamespace(
-        catalog=Catalog({}), replace_catalog=lambda _: None, need=lambda _: None, sees=lambda _: None
+        catalog=Catalog({}), settings=None, replace_catalog=lambda _: None, need=lambda _: None, sees=lambda _: None
     )
     bus = SimpleNamespace(publish=told.append, snapshot=SimpleNamespace(profiles=(), problems=()))
     daemon: Any = SimpleNamespace(
-        files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=None, reload_lock=asyncio.Lock(),
+        files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=SimpleNamespace(read=unchanged), reload_lock=asyncio.Lock(),
         silent_folders=frozenset(), speed_ups={},
     )  # fmt: skip
     mount.answers.clear()

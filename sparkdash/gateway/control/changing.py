@@ -186,17 +186,13 @@ SOCKET_ONLY = frozenset(
 shorten the past."""
 
 
-_NO_FILE = ("The demo has no config.toml.", "no_settings", "Without a demo, the settings are in config.toml.")
-
-
 async def settings(deps: CallerDeps) -> SettingList:
     """List every setting with its value, default and meaning. Addresses of hooks are left out."""
-    return await required(deps.settings_list, *_NO_FILE)()
+    return await deps.settings_list()
 
 
 async def change_setting(body: SettingBody, request: Request, deps: CallerDeps) -> SettingList:
     """Write one value into config.toml, whose comments stay; a value that is not valid changes nothing."""
-    change = required(deps.change_setting, *_NO_FILE)
     if body.key[0] in SOCKET_ONLY and not by_unix_socket(request.scope["server"]):
         raise AdmissionError(
             f"{body.key[0]} can be changed on the daemon's own box only.",
@@ -204,7 +200,7 @@ async def change_setting(body: SettingBody, request: Request, deps: CallerDeps) 
             status=403,
             hint="Edit config.toml there, or use its dashboard.",
         )
-    return await change(body)
+    return await deps.change_setting(body)
 
 
 async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:

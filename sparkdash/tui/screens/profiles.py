@@ -124,7 +124,7 @@ class ProfilesPage(Page):
         table = self.query_one(ProfileTable)
         try:
             known = await self.services.daemon.settings()
-        except SparkdashError:  # a demo has no config.toml
+        except SparkdashError:  # not known, then
             return
         table.pinned, table.preload = known.pinned, known.preload
         table.redraw()
