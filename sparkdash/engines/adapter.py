@@ -133,6 +133,8 @@ class EngineAdapter:
     """Whether the engine finds an earlier response by `previous_response_id`."""
     memory_variables: Mapping[str, int | None] = MappingProxyType({})
     """Variables by which the engine takes memory beyond its flags: bytes of one unit of their value; None: unknown."""
+    memory_flags: Mapping[str, int] = MappingProxyType({})
+    """Flags by which the engine takes memory beyond its weights, cache and share: bytes of one unit of their value."""
     share_flags: tuple[str, ...] = ()
     """Flags whose value is a share of the memory."""
     tool_flag: str | None = None
@@ -219,6 +221,11 @@ class EngineAdapter:
     def overhead(self, profile: Profile, *, is_shared: bool) -> Term:
         """Return the term beyond weights and cache. `is_shared`: the engine takes a share of the box for those."""
         return memory_terms.overhead_term(profile)
+
+    def memory_beside(self, profile: Profile) -> Iterator[tuple[str, int | None]]:
+        """Yield the variables and flags by which the launch takes memory beside those terms, with the bytes."""
+        yield from memory_terms.held_by_variables(profile, self.memory_variables)
+        yield from memory_terms.held_by_flags(profile.args, self.memory_flags)
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
         return False

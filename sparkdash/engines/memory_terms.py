@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 from typing import NamedTuple
 
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import Profile, placeholders
+from sparkdash.domain.profile import ArgValue, Profile, placeholders
 from sparkdash.domain.weights import BF16_BITS, Unread, WeightFacts
 from sparkdash.engines.argv import fill_placeholders, lookup, parse_size, parse_token_count
 from sparkdash.engines.nodes import ways
@@ -127,15 +127,31 @@ def cache_term(
     return Term(name="kv", bytes=ceil(size / profile.nodes), source=source)
 
 
-def add_variables(profile: Profile, variables: Mapping[str, int | None], overhead: Term) -> Term:
-    """Add to the overhead what the profile's variables take; it is unknown where a variable's amount is."""
-    for name in [name for name in variables if name in profile.env or name in profile.env_from]:
-        value, unit = profile.env.get(name, "").strip(), variables[name]
-        if name in profile.env and value.lower() in _OFF:
-            continue
-        is_number = unit and value.replace(".", "", 1).isdecimal()
-        size = int(float(value) * (unit or 0)) if is_number else parse_size(value.upper().removesuffix("B"))
-        if unit is None or size is None or overhead.bytes is None:
+def held_by_variables(profile: Profile, units: Mapping[str, int | None]) -> Iterator[tuple[str, int | None]]:
+    """Yield the profile's variables that take memory, with the bytes; None where the amount is not known."""
+    for name in [name for name in units if name in profile.env or name in profile.env_from]:
+        value = profile.env.get(name, "").strip()
+        if name not in profile.env or value.lower() not in _OFF:
+            yield name, _held(value, units[name])
+
+
+def held_by_flags(args: Mapping[str, ArgValue], units: Mapping[str, int]) -> Iterator[tuple[str, int | None]]:
+    """Yield the flags that take memory, with the bytes; None where the amount is not known."""
+    for name, unit in units.items():
+        if (value := lookup(args, name)) is not None and str(value).lower() not in ("0", "0.0", "false"):
+            yield f"--{name}", _held(str(value), unit)
+
+
+def _held(value: str, unit: int | None) -> int | None:
+    if unit and value.replace(".", "", 1).isdecimal():
+        return int(float(value) * unit)
+    return parse_size(value.upper().removesuffix("B")) if unit else None
+
+
+def add_held(overhead: Term, held: Iterable[tuple[str, int | None]]) -> Term:
+    """Add to the overhead what flags and variables take; it is unknown where an amount is."""
+    for name, size in held:
+        if size is None or overhead.bytes is None:
             why = f"how much memory {name} takes is not known; declare memory.overhead_gib"
             return Term(name="overhead", source=why)
         source = f"{overhead.source}; {name} takes {gib(size)}"

@@ -13,7 +13,7 @@ from importlib import import_module
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.memory_terms import Facts, add_variables
+from sparkdash.engines.memory_terms import Facts, add_held
 from sparkdash.engines.probes import MetricNames
 from sparkdash.units import GIB
 
@@ -95,7 +95,7 @@ def _merged(
     if "utilization" not in body:
         body |= {term.name: term for term in adapter.loader_terms(profile)}
     overhead = adapter.overhead(profile, is_shared="utilization" in body)
-    body.setdefault("overhead", add_variables(profile, adapter.memory_variables, overhead))
+    body.setdefault("overhead", add_held(overhead, adapter.memory_beside(profile)))
     return tuple(body[name] for name in _ORDER if name in body)
 
 

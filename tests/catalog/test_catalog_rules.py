@@ -60,6 +60,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("strategy: eager", "strategy: eager\nkeep_kv: {max_gib: 8}", 14, "keep-kv-ignored"),
         ('OMP_NUM_THREADS: "4"', 'MAX_JOBS: "20"', 7, "many-compilers"),
         (FP8, "max-num-batched-tokens: 65536", 12, "max-num-batched-tokens"),
+        (FP8, "enable-sleep-mode: true", 12, "sleep-mode"),
         (FP8, "trust-remote-code: true", 12, "trust-remote-code"),
         ("4096", '"$((4*1024))"', 11, "unfilled-variable"),
         ("4096", "${LENGTH}", 11, "unfilled-variable"),
@@ -131,6 +132,7 @@ NEEDED = {
 
 @pytest.mark.parametrize(("engine", "arg", "rule"), [
     ("llamacpp", "no-mmap: false", "llamacpp-mmap"),
+    ("llamacpp", "sleep-idle-seconds: 600", "llamacpp-sleep"),
     ("sglang", "enable-metrics: false", "sglang-metrics"),
     ("sglang", "weight-loader-disable-mmap: false", "sglang-mmap"),
     ("sglang", "mem-fraction-static: 80", "no-share-of-memory"),

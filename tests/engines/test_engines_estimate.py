@@ -130,6 +130,43 @@ def test_variables_that_take_memory_are_counted_or_the_need_is_unknown(
     assert need(declared)["overhead"] == 9 * GIB
 
 
+@pytest.mark.parametrize(
+    ("engine", "flags", "extra"),
+    [
+        (EngineKind.VLLM, {"kv-offloading-size": 8, "cpu-offload-gb": 2.5}, 10.5 * GIB),
+        (
+            EngineKind.VLLM,
+            {"kv-transfer-config": {"kv_connector_extra_config": {"cpu_bytes_to_use": 4 * GIB}}},
+            4 * GIB,
+        ),
+        (EngineKind.VLLM, {"kv-transfer-config": '{"kv_connector_extra_config": {"cpu_bytes_to_use": 1e9}}'}, 10**9),
+        (EngineKind.VLLM, {"kv-offloading-size": 0, "kv-transfer-config": {"kv_role": "kv_both"}}, 0),
+        (EngineKind.SGLANG, {"enable-hierarchical-cache": True, "hicache-size": 20}, 20 * 10**9),
+        (EngineKind.SGLANG, {"enable-hierarchical-cache": True, "hicache-ratio": 2}, None),
+    ],
+)
+def test_flags_that_take_host_memory_are_counted_beside_the_share(
+    engine: EngineKind, flags: dict[str, Any], extra: float | None
+) -> None:
+    """A Spark has one memory: what an engine keeps in the host's is gone for everybody."""
+    args = {"gpu-memory-utilization": 0.5, "mem-fraction-static": 0.5}
+    plain, found = (estimate_launch(profile(engine, args=args | more), {}, BOX) for more in ({}, flags))
+    assert plain.total_bytes is not None
+    assert found.total_bytes == (None if extra is None else plain.total_bytes + extra)
+
+
+def test_a_prompt_cache_of_a_given_size_is_counted() -> None:
+    """By the flag, its short form or its variable; without a limit the need is not known."""
+    plain = need(profile(EngineKind.LLAMACPP, args={"ctx-size": 4096}))["overhead"]
+    for given in (
+        {"args": {"ctx-size": 4096, "cache-ram": 2048}},
+        {"args": {"ctx-size": 4096, "cram": 2048}},
+        {"args": {"ctx-size": 4096}, "env": {"LLAMA_ARG_CACHE_RAM": "2048"}},
+    ):
+        assert need(profile(EngineKind.LLAMACPP, **given))["overhead"] == plain + 2 * GIB
+    assert need(profile(EngineKind.LLAMACPP, args={"cache-ram": -1}))["overhead"] is None
+
+
 def test_variables_of_the_daemons_environment_make_the_need_unknown() -> None:
     handed_on = profile(args={"gpu-memory-utilization": 0.5}, env_from=("VLLM_MM_INPUT_CACHE_GIB",))
     assert need(handed_on)["overhead"] is None

@@ -24,6 +24,7 @@ from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
 from sparkdash.engines.start_stages import Lever
+from sparkdash.units import MIB
 
 # /metrics is off unless asked for.
 DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
@@ -217,6 +218,10 @@ class LlamaCpp(EngineAdapter):
         hit = logs.first_match(lines, KV)
         return hit and (hit[1] if hit[1] == hit[2] else f"{hit[1]}/{hit[2]}")
 
+    def memory_beside(self, profile: Profile) -> Iterator[tuple[str, int | None]]:
+        """Yield the cache of prompts where its size is given: MiB, or -1 for no limit."""
+        yield from terms.held_by_flags(_long(with_variables(profile).args), {"cache-ram": MIB})
+
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
         """Terms of llama.cpp: all slots share a cache of --ctx-size tokens; 0 is the model's own context."""
         profile = with_variables(profile)
@@ -339,6 +344,13 @@ def _maps(profile: Profile) -> Iterator[Hit]:
         yield Hit(path, text, "Remove it: sparkdash makes llama.cpp read them.")
 
 
+def _sleeps(profile: Profile) -> Iterator[Hit]:
+    idle_s = lookup(profile.args, "sleep-idle-seconds")
+    if idle_s is not None and idle_s != -1:
+        text = "it takes its memory back at the next request, and nobody asks whether there is room"
+        yield Hit(flag_path(profile, "sleep-idle-seconds"), text, "Remove it, and set `idle_ttl_s` in config.toml.")
+
+
 RULES = (
     Rule(
         "llamacpp-mmap",
@@ -346,6 +358,13 @@ RULES = (
         "llama.cpp must not map its files",
         "22 s without mapping, 224 s with: llama.cpp PR#27742",
         _maps,
+    ),
+    Rule(
+        "llamacpp-sleep",
+        Severity.ERROR,
+        "an engine that unloads and loads its weights by itself",
+        "llama-server's --sleep-idle-seconds, from build 7836 on: llama.cpp#20227",
+        _sleeps,
     ),
 )
 

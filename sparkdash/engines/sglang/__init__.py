@@ -81,6 +81,8 @@ MEMORY_VARIABLES = {
     "MOONCAKE_GLOBAL_SEGMENT_SIZE": 1,
 }
 """Variables that allocate memory beside the static share (SGLang's srt/environ.py, October 2026)."""
+MEMORY_FLAGS = {"hicache-size": 10**9, "cpu-offload-gb": GIB}
+"""Flags that allocate host memory (SGLang's server_args.py: HiCache counts in 10^9 bytes, for each rank)."""
 
 _MUST_BE_ASKED = frozenset({"gemma3", "llama4", "step3_vl", "inkling"})
 """Models whose vision SGLang leaves out unless `--enable-multimodal` asks for it (its `mm_disabled_models`, 2026)."""
@@ -175,6 +177,7 @@ class Sglang(EngineAdapter):
     keeps_responses = True
     tool_flag = "tool-call-parser"
     memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
+    memory_flags: Mapping[str, int] = MappingProxyType(MEMORY_FLAGS)
     share_flags = ("mem-fraction-static",)
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
@@ -210,6 +213,12 @@ class Sglang(EngineAdapter):
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         hit = logs.first_match(lines, KV)
         return hit and (hit[1] or hit[2])
+
+    def memory_beside(self, profile: Profile) -> Iterator[tuple[str, int | None]]:
+        """Yield HiCache's host pool too: without a size it is a multiple of the KV pool (--hicache-ratio)."""
+        yield from super().memory_beside(profile)
+        if lookup(profile.args, "enable-hierarchical-cache") is True and not lookup(profile.args, "hicache-size"):
+            yield "--enable-hierarchical-cache", None
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
         """Terms of SGLang: mem_fraction_static holds weights and KV pool, max_total_tokens caps it (server_args.py).

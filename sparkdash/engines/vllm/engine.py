@@ -58,6 +58,8 @@ MEMORY_VARIABLES = {
     "VLLM_MM_INPUT_CACHE_GIB": 2 * GIB,  # once in the API server, once in the engine
 }
 """Variables that allocate memory beside the share (vLLM's envs.py, 0.9 to 0.32; LMCache's configuration)."""
+MEMORY_FLAGS = {"kv-offloading-size": GIB, "cpu-offload-gb": GIB}
+"""Flags that take host memory, which a Spark's share does not hold (config/cache.py and offload.py in 0.32)."""
 BLOCK = 16
 """Tokens per KV block without --block-size: vLLM's default on CUDA."""
 HOST_BYTES = int(5.6 * GIB)
@@ -168,6 +170,14 @@ class Vllm(VllmSurface):
         return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
     memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
+    memory_flags: Mapping[str, int] = MappingProxyType(MEMORY_FLAGS)
+
+    def memory_beside(self, profile: Profile) -> Iterator[tuple[str, int | None]]:
+        yield from super().memory_beside(profile)
+        transfer = parse_object(lookup(profile.args, "kv-transfer-config")) or {}
+        extra = transfer.get("kv_connector_extra_config")
+        if isinstance(extra, dict) and lookup(profile.args, "kv-offloading-size") is None:  # which overwrites it
+            yield from terms.held_by_flags(extra, {"cpu-bytes-to-use": 1})
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
         """Terms of vLLM: ceil(total x share) (`request_memory` in v1/worker/utils.py), or a cache by its own flag."""

@@ -242,6 +242,12 @@ def _compilers(profile: Profile) -> Iterator[Hit]:
             yield Hit(path, text, f'Write "{MOST_COMPILERS}" or less.')
 
 
+def _sleep(profile: Profile) -> Iterator[Hit]:
+    if lookup(profile.args, "enable-sleep-mode") is True:
+        text = "sleep gives nothing back on one memory, and waking took boxes down"
+        yield Hit(flag_path(profile, "enable-sleep-mode"), text, "Remove it: sparkdash stops and starts the engine.")
+
+
 def _streamer(profile: Profile) -> Iterator[Hit]:
     path = flag_path(profile, "load-format")
     if path and lookup(profile.args, "load-format") == STREAMER and STREAMER_LIMIT not in profile.env:
@@ -419,6 +425,13 @@ RULES = (
         "a first start with many compilers beside the weights",
         "22 nvcc at a time took four boxes down, so that tonyd2wild's kit sets MAX_JOBS=2; sparkring 2, eugr 4",
         _compilers,
+    ),
+    Rule(
+        "sleep-mode",
+        Severity.ERROR,
+        "an engine that is put to sleep on a Spark",
+        "a GB10 went down at waking, twice: vllm#50011; other answers afterwards: zoedolan/Vybn PR#2944",
+        _sleep,
     ),
     Rule(
         "streamer-without-limit",
