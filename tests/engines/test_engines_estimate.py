@@ -133,7 +133,7 @@ def test_variables_that_take_memory_are_counted_or_the_need_is_unknown(
 @pytest.mark.parametrize(
     ("engine", "flags", "extra"),
     [
-        (EngineKind.VLLM, {"kv-offloading-size": 8, "cpu-offload-gb": 2.5}, 10.5 * GIB),
+        (EngineKind.VLLM, {"kv-offloading-size": 8, "cpu-offload-gb": 2.5, "mm-processor-cache-gb": 1}, 12.5 * GIB),
         (
             EngineKind.VLLM,
             {"kv-transfer-config": {"kv_connector_extra_config": {"cpu_bytes_to_use": 4 * GIB}}},

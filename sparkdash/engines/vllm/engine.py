@@ -58,8 +58,8 @@ MEMORY_VARIABLES = {
     "VLLM_MM_INPUT_CACHE_GIB": 2 * GIB,  # once in the API server, once in the engine
 }
 """Variables that allocate memory beside the share (vLLM's envs.py, 0.9 to 0.32; LMCache's configuration)."""
-MEMORY_FLAGS = {"kv-offloading-size": GIB, "cpu-offload-gb": GIB}
-"""Flags that take host memory, which a Spark's share does not hold (config/cache.py and offload.py in 0.32)."""
+MEMORY_FLAGS = {"kv-offloading-size": GIB, "cpu-offload-gb": GIB, "mm-processor-cache-gb": 2 * GIB}
+"""Flags that take host memory beside the share (vLLM 0.32, config/); the processor's cache twice, as its variable."""
 BLOCK = 16
 """Tokens per KV block without --block-size: vLLM's default on CUDA."""
 HOST_BYTES = int(5.6 * GIB)
