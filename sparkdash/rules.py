@@ -95,7 +95,8 @@ def _ranks(profile: Profile) -> Iterator[Hit]:
     if (count := ways(profile)) != profile.nodes and adapter_of(profile).parallel_flags:
         key = next(filter(None, (flag_path(profile, *names) for names in WAYS)), ("nodes",))
         text = f"splits the model in {count}, and {profile.nodes} boxes have one GPU each"
-        yield Hit(key, text, f"Make tensor times pipeline parallel size {profile.nodes}, or write `nodes: {count}`.")
+        fix = f"Make tensor times pipeline parallel size {profile.nodes}, or write `nodes: {count}`."
+        yield Hit(key, text, f"{fix} For several numbers of nodes `parallel: {{tp: [2, 4]}}` has a size for each.")
 
 
 def _padded(profile: Profile) -> Iterator[Hit]:
@@ -391,7 +392,7 @@ def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
     """Apply all rules to the catalog's profiles; sorted by file and line, inherited violations once."""
     found: dict[tuple[str, Severity, ProfileProblem], list[str]] = {}
     for name, profile in catalog.profiles.items():
-        for key in _judge(profile, catalog.problem_at[name]):
+        for key in dict.fromkeys(key for one in profile.launches for key in _judge(one, catalog.problem_at[name])):
             found.setdefault(key, []).append(name)
     told = [RuleFinding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
     return tuple(sorted(told, key=lambda one: (natural(one.problem.file), one.problem.line or 0, one.rule)))

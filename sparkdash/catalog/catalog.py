@@ -178,6 +178,7 @@ def summarize(
         context=adapter.context(profile),
         needs_bytes=need.total_bytes if need else profile.memory.total_bytes,
         nodes=profile.nodes,
+        fewer={count: profile.on(count).fingerprint for count in profile.fewer},
         cannot_run=profile.cannot_run,
         nearest=profile.nearest,
         published_decode_tok_s=rate,

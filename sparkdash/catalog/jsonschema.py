@@ -28,6 +28,8 @@ def profile_schema() -> dict[str, Any]:
     keys = {key: schema for key, schema in made["properties"].items() if key in PROFILE_KEYS}
     _describe(keys, Profile)
     keys["serves"]["items"] = {"type": ["string", "object"], "additionalProperties": {"type": ["string", "object"]}}
+    for each in (keys["nodes"], keys["parallel"]["additionalProperties"]):  # one number, or several as [2, 4]
+        each |= {"type": ["integer", "array"], "items": {"type": "integer", "minimum": 1}}
     for name in ("MemoryNeed", "SimSpec", "ServerSpec"):  # a variant changes one figure, and null removes one
         parts[name]["properties"] = {key: _or_null(schema) for key, schema in parts[name]["properties"].items()}
     variant = {key: _nullable(key, schema) for key, schema in keys.items()}

@@ -15,8 +15,6 @@ from sparkdash.catalog.document import Document, read_document
 from sparkdash.catalog.schema import MOST_PROBLEMS, Section, sections, validate_section
 from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.nodes import with_parallel
-from sparkdash.engines.registry import adapter
 from sparkdash.units import natural
 
 
@@ -144,7 +142,7 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
     for section in sections(document):
         outcome = validate_section(section)
         if isinstance(outcome, Profile):
-            profiles.append((section, with_parallel(outcome, adapter(outcome.engine).parallel_flags)))
+            profiles.append((section, outcome))
             problems += islice(profile_problems(section, outcome), MOST_PROBLEMS)
         else:
             problems += outcome

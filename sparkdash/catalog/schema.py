@@ -15,6 +15,8 @@ from sparkdash.catalog.yaml12 import WrittenFloat
 from sparkdash.domain import profile as models
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import ServerRoute
+from sparkdash.engines.nodes import with_parallel
+from sparkdash.engines.registry import adapter
 from sparkdash.errors import expected
 from sparkdash.redaction import is_secret_variable, masked, masked_values
 
@@ -139,7 +141,7 @@ NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 MERGED = ("args", "env", "env_by_node", "request", "request_set", "modes", "memory", "sim", "silence", "server")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
-_OWN_FIELDS = {"name", "source", "built_by", "adapters"}
+_OWN_FIELDS = {"name", "source", "built_by", "adapters", "fewer"}
 """Fields of Profile that the loader sets, and no file."""
 
 PROFILE_KEYS = tuple(key for key in Profile.model_fields if key not in _OWN_FIELDS)
@@ -239,12 +241,42 @@ def validate_section(section: Section) -> Profile | list[ProfileProblem]:
     problems = [
         section.problem((key,), "unknown key", similar(key, PROFILE_KEYS), code="unknown-key") for key in sorted(hidden)
     ]
+    problems += _missing_sizes(section, given)
     try:
-        profile = Profile.model_validate(given)
+        found = sorted(map(Profile.model_validate, _of_each_number(given)), key=lambda one: -one.nodes)
     except ValidationError as error:
         told = complaints(error, top=known)
         return problems + [section.problem(one.path, one.message, one.hint, code=one.code) for one in told]
-    return problems or profile
+    if problems:
+        return problems
+    largest, *fewer = (with_parallel(one, adapter(one.engine).parallel_flags) for one in found)
+    return largest.replace(fewer={one.nodes: one.args for one in fewer}) if fewer else largest
+
+
+def _missing_sizes(section: Section, given: dict[str, Any]) -> Iterator[ProfileProblem]:
+    """Find what a profile for several numbers of nodes does not say of each."""
+    numbers, parallel = given.get("nodes"), given.get("parallel")
+    if not isinstance(numbers, list):
+        return
+    listed = ", ".join(map(str, numbers))
+    if not numbers:
+        yield section.problem(("nodes",), "has no number", "Write one, or several as [2, 4].")
+    for way, sizes in parallel.items() if isinstance(parallel, dict) else ():
+        if isinstance(sizes, list) and len(sizes) != len(numbers):
+            text = f"has {len(sizes)} sizes, and `nodes` {len(numbers)} numbers"
+            yield section.problem(("parallel", way), text, f"Give one size for each of {listed}, in that order.")
+
+
+def _of_each_number(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the keys for each number of nodes, each with its own sizes of `parallel`."""
+    numbers, parallel = given.get("nodes"), given.get("parallel")
+    if not isinstance(numbers, list):
+        yield given
+        return
+    ways = parallel if isinstance(parallel, dict) else {}
+    for place, number in enumerate(numbers):
+        sizes = {way: (size + [1] * place)[place] if isinstance(size, list) else size for way, size in ways.items()}
+        yield given | {"nodes": number} | ({"parallel": sizes} if sizes else {})
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -223,6 +223,8 @@ def container_spec(
 
     Without `kept_flags` the program counts as unknown.
     """
+    others = read_nodes(nodes_file())
+    profile = next((one for one in profile.launches if one.nodes <= 1 + len(others)), profile)
     launch = LaunchContext(
         port=known.engine_ports[0],
         containerised=known.runtime != "process",
@@ -231,6 +233,6 @@ def container_spec(
         image_id=image_id,
         labels={LABEL_OWNER: paths.owner()},
         flags=stored_flags(profile, known) if kept_flags else None,
-        nodes=planned_nodes(profile, known, read_nodes(nodes_file())),
+        nodes=planned_nodes(profile, known, others),
     )
     return adapter_of(profile).container(profile, launch)

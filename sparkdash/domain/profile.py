@@ -406,10 +406,12 @@ class Profile(Frozen):
     """Context length in tokens, when it is not among the engine's arguments."""
     memory: MemoryNeed = MemoryNeed()
     nodes: int = Field(default=1, ge=1)
-    """Nodes that one engine of the profile needs."""
+    """Nodes that one engine of the profile needs; of several numbers, as `[2, 4]`, the largest."""
+    fewer: dict[int, dict[str, ArgValue]] = {}
+    """The engine's arguments on each smaller number of nodes."""
     parallel: dict[Literal["tp", "pp", "dp", "ep", "dcp"], Annotated[int, Field(ge=1)]] = {}
     """Ways to split the model, as the recipe says: tensor, pipeline, data, expert and decode context parallel. They
-    become the engine's own flags among `args`.
+    become the engine's own flags among `args`. For several numbers of nodes a size for each: `{tp: [2, 4]}`.
     """
     topologies: tuple[Topology, ...] = ()
     """How the nodes may be connected: direct, ring, line, switch. Default: all but a line."""
@@ -471,6 +473,16 @@ class Profile(Frozen):
         names = [name for item in items or () for name in (item if isinstance(item, dict) else [item])]
         return given | {"serves": names, "models": models | found, "adapters": list(found)}
 
+    def on(self, count: int) -> Profile:
+        """Return the profile as it is started on `count` nodes."""
+        args = self.fewer.get(count)
+        return self if args is None else self.replace(nodes=count, args=args, fewer={})
+
+    @property
+    def launches(self) -> tuple[Profile, ...]:
+        """The profile on each number of nodes that it allows, the largest first."""
+        return (self, *map(self.on, self.fewer))
+
     def adapter(self, name: str) -> str | None:
         """Return the LoRA adapter that a client's name asks for, with or without a prefix and a mode."""
         words = (name, tail := name.rsplit("/", 1)[-1], tail.rpartition(":")[0])
@@ -531,7 +543,7 @@ class Profile(Frozen):
         # likewise: nothing that ran before had these
         launch |= {
             key: value
-            for key in ("node", "adapters", "env_by_node", "ray_command", "keep_entrypoint", "security")
+            for key in ("node", "adapters", "env_by_node", "ray_command", "keep_entrypoint", "security", "fewer")
             if (value := getattr(self, key))
         }
         if self.keep_kv:
@@ -592,6 +604,8 @@ class ProfileSummary(Frozen):
     context: int | None
     needs_bytes: int | None
     nodes: int
+    fewer: dict[int, str] = {}
+    """Fingerprints of its launches on fewer nodes."""
     cannot_run: str | None
     nearest: str | None
     published_decode_tok_s: float | None

@@ -271,7 +271,7 @@ class Actor:
                 self._tools.registry.notice(Level.WARNING, error.code, error.text(), name)
             case moves.BeginSwap():
                 known = self.swaps.former if effect.as_before else self._profiles
-                comes = known[effect.target] if effect.target is not None else None
+                comes = known[effect.target].on(len(effect.nodes)) if effect.target is not None else None
                 self.swaps.begin(self._running(), effect, comes)
             case moves.Evict(target=target):
                 self.swaps.drained(target)

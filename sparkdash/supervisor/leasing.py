@@ -250,7 +250,7 @@ class Leasing:
 
     def _granted(self, name: str, claim: LeaseClaim) -> Lease:
         engine, started = self._tools.registry.engines[name], self._tools.registry.started[name]
-        now = self._profiles().get(name, started)
+        now = self._profiles().get(name, started).on(started.nodes)
         # request defaults may be newer than the engine; its launch arguments may not
         profile = now if now is started or now.fingerprint == started.fingerprint else started
         if engine.model_id is not None:

@@ -70,8 +70,8 @@ class Planner:
         available = memory.available + coming
         return BoxMemory(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
 
-    def need(self, profile: str) -> Need:
-        found = self._profile(profile)
+    def need(self, profile: str, count: int | None = None) -> Need:
+        found = self._profile(profile, count)
         return self._tools.needs(found) if found else Need()
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
@@ -109,7 +109,7 @@ class Planner:
             cannot_run=profile.cannot_run,
             nearest=profile.nearest,
             secret_at=secret_at(profile),
-            nodes=profile.nodes,
+            counts=(profile.nodes, *profile.fewer),
             node=profile.node,
             topologies=profile.topologies,
             pinned=policy.pinned,
@@ -132,7 +132,7 @@ class Planner:
         waits_for = scheduler.decisions.waits_for(profile.name, choice)
         refusal = scheduler.occupancy.refusal(profile.name, choice)
         kept = scheduler.hold(profile.name, self._tools.clock.monotonic())
-        plan = self._plan_start(profile, choice, there, hold, waits_for)
+        plan = self._plan_start(profile.on(len(choice.nodes)), choice, there, hold, waits_for)
         return plan.replace(requests_wait=self._held_off(kept) if kept else None), refusal
 
     def _held_off(self, hold: Hold) -> str:
@@ -196,9 +196,12 @@ class Planner:
             starts=store.starts(launch_family(profile)) if store else (),
         )
 
-    def _profile(self, name: str) -> Profile | None:
-        """Return the profile as its engine was started, else as its file says now."""
-        return self._tools.registry.started.get(name) or self._profiles().get(name)
+    def _profile(self, name: str, count: int | None = None) -> Profile | None:
+        """Return the profile as its engine was started, else as its file says now; both on `count` nodes, if given."""
+        started, written = self._tools.registry.started.get(name), self._profiles().get(name)
+        if written is None or (started and count in (None, started.nodes)):
+            return started
+        return written if count is None else written.on(count)
 
 
 def unusable_because(state: NodeState | None) -> str:

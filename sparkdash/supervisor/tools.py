@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import socket
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -87,7 +88,7 @@ class Needs:
         self, profiles: Iterable[Profile]
     ) -> tuple[dict[str, Need], dict[str, WeightFacts], dict[str, float | None]]:
         box, found, targets, most_steps = self._box_bytes(), {}, {}, {}
-        for profile in profiles:
+        for profile in itertools.chain.from_iterable(one.launches for one in profiles):
             try:
                 facts = weights.read_profile_weights(profile, self._hf_home)
                 found[profile.fingerprint] = estimate_launch(profile, facts, box)

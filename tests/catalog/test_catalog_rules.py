@@ -183,6 +183,24 @@ def test_parallel_becomes_the_engines_own_flags_and_contradicts_none(write: Writ
         assert words in str(catalog.load_catalog([write(file=wrong)]).problems)
 
 
+def test_a_profile_for_several_numbers_of_nodes_says_the_sizes_of_each(write: Write) -> None:
+    text = GOOD.replace("args:\n", "nodes: [2, 4]\nparallel: {tp: 2, pp: [1, 2]}\nargs:\n")
+    (profile,) = catalog.load_catalog([write(file=text)]).profiles.values()
+    sizes = [(one.nodes, one.args["pipeline-parallel-size"], one.fingerprint) for one in profile.launches]
+    alone = [text.replace("[2, 4]", str(count)).replace("[1, 2]", str(size)) for count, size in ((4, 2), (2, 1))]
+    _, two = (next(iter(catalog.load_catalog([write(file=one)]).profiles.values())).fingerprint for one in alone)
+    assert [size[:2] for size in sizes] == [(4, 2), (2, 1)]
+    assert (sizes[1][2], sizes[0][2] != two) == (two, True)
+    assert found(write(file=text)) == []
+    assert found(write(file=text.replace("pp: [1, 2]", "pp: 1"))) == [(11, "ranks-mismatch")]
+    for wrong, words in (
+        (text.replace("[1, 2]", "[1]"), "has 1 sizes, and `nodes` 2 numbers. Give one size for each of 2, 4"),
+        (text.replace("[2, 4]", "[]"), "has no number"),
+        (text.replace("[2, 4]", "[2, four]"), "nodes: must be a whole number, not 'four'"),
+    ):
+        assert words in str(catalog.load_catalog([write(file=wrong)]).problems[0])
+
+
 def test_a_value_for_one_node_is_the_owners_choice_unless_it_turns_rdma_off(write: Write) -> None:
     by_node = TWO + "env_by_node: {spark2: {NCCL_IB_GID_INDEX: '5', NCCL_SOCKET_IFNAME: enp1s0f0np0}}\n"
     assert found(write(file=by_node)) == []

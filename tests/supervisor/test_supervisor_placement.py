@@ -100,6 +100,25 @@ def test_a_cluster_of_four_runs_two_models_on_its_halves() -> None:
     assert ask(60, [engine("first", 80, LOCAL, "b")], free, count=4).names == ("first",)
 
 
+def test_of_several_numbers_the_largest_is_taken_that_needs_nobody_to_leave_else_the_largest_that_stops_no_busy_one() -> (
+    None
+):
+    needs = {4: need(40), 2: need(70)}
+
+    def chosen(there: list[Occupant], **free: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        places = [some for count in needs for some in placements([*free], count=count, pinned=None)]
+        choice = place(Occupant("new", needs[4]), there, boxes(**free), places, person=False, needs=needs)
+        return choice.nodes, choice.names
+
+    assert chosen([], local=120, b=120, c=120, d=120) == (("local", "b", "c", "d"), ())
+    first = engine("first", 100, LOCAL, idle_s=900)
+    assert chosen([first], local=20, b=120, c=120, d=120) == (("b", "c"), ())
+    assert chosen([first], local=20, b=120, c=60, d=60) == (("local", "b", "c", "d"), ("first",))
+    assert chosen([first, engine("busy", 70, "d", busy=1)], local=20, b=120, c=60, d=40) == (("local", "b"), ("first",))
+    assert chosen([], local=120, b=120, c=120) == (("local", "b"), ()), "a box is gone"
+    assert chosen([], local=60, b=60, c=60, d=60) == (("local", "b", "c", "d"), ()), "on two it would not fit"
+
+
 def test_on_a_ring_two_models_run_on_its_halves_and_a_third_names_whom_it_stops_on_each_box() -> None:
     order = (LOCAL, "b", "c", "d")
     ring = {name: frozenset({order[place - 1], order[(place + 1) % 4]}) for place, name in enumerate(order)}
@@ -117,14 +136,14 @@ def test_on_a_ring_two_models_run_on_its_halves_and_a_third_names_whom_it_stops_
 def test_a_refusal_tells_wrong_cables_from_a_silent_box() -> None:
     order = (LOCAL, "b", "c", "d")
     ring = {name: frozenset({order[place - 1], order[(place + 1) % 4]}) for place, name in enumerate(order)}
-    three = unplaced("new", ProfileFacts("f", nodes=3), [*order], {}, ring)
+    three = unplaced("new", ProfileFacts("f", counts=(3,)), [*order], {}, ring)
     assert (three.code, three.message) == (
         "nodes_apart",
         "new needs 3 boxes in a ring or behind a switch. There are the cables b-c, b-this box, c-d, d-this box.",
     )
-    lost = unplaced("new", ProfileFacts("f", nodes=4), [*order[:3]], {"d": "It is silent."}, ring)
+    lost = unplaced("new", ProfileFacts("f", counts=(4,)), [*order[:3]], {"d": "It is silent."}, ring)
     assert (lost.code, lost.status) == ("node_unreachable", 503)
-    alone = unplaced("new", ProfileFacts("f", nodes=2, topologies=(Topology.RING,)), ["a", "b"], {}, {})
+    alone = unplaced("new", ProfileFacts("f", counts=(2,), topologies=(Topology.RING,)), ["a", "b"], {}, {})
     assert alone.message == "new needs 2 boxes in a ring. There are no cables from box to box."
 
 

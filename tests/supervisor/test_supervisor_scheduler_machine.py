@@ -41,6 +41,7 @@ SIZES = {
     "there": 30,
     "half": 45,
     "whole": 70,
+    "either": 60,
 }
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
@@ -50,9 +51,10 @@ PROFILES = {
     "d": moves.ProfileFacts("fd"),
     "alone": moves.ProfileFacts("fl", loads_alone=True),
     "pinned": moves.ProfileFacts("fp", pinned=True),
-    "wide": moves.ProfileFacts("fw", nodes=2),
-    "half": moves.ProfileFacts("fh", nodes=4, topologies=(Topology.LINE,)),
-    "whole": moves.ProfileFacts("fo", nodes=8),
+    "wide": moves.ProfileFacts("fw", counts=(2,)),
+    "half": moves.ProfileFacts("fh", counts=(4,), topologies=(Topology.LINE,)),
+    "whole": moves.ProfileFacts("fo", counts=(8,)),
+    "either": moves.ProfileFacts("fe", counts=(4, 2), topologies=(Topology.DIRECT, Topology.LINE)),
     "there": moves.ProfileFacts("ft", node=SPARK2),
     "unknown": moves.ProfileFacts("fu"),
     "remote": moves.ProfileFacts("fr", managed=False),
@@ -78,6 +80,7 @@ WANTED = st.sampled_from(
         "there",
         "half",
         "whole",
+        "either",
         None,
     ]
 )
@@ -156,7 +159,7 @@ class Machine(RuleBasedStateMachine):
         """Bytes of those of them whose size is known, on each of their nodes."""
         return sum(self.size(name) or 0 for name in names)
 
-    def need(self, profile: str) -> Need:
+    def need(self, profile: str, count: int | None = None) -> Need:
         size = self.size(profile)
         terms = (Term(name="steady", bytes=size, source="test"),)
         return Need() if size is None else Need(basis=Basis.LEARNED, terms=terms)
@@ -312,7 +315,7 @@ class Machine(RuleBasedStateMachine):
         """As many as the profile asks for, and nobody leaves for it who is on none of them."""
         if swap.target is None or not (known := self.known[swap.target]).managed:
             return
-        assert len(set(swap.nodes)) == known.nodes
+        assert len(set(swap.nodes)) in known.counts
         assert known.node in (None, *swap.nodes)
         for name in set(swap.evict) - {swap.target}:
             assert set(self.where[name]) & set(swap.nodes), "it is on none of these nodes"

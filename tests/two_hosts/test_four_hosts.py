@@ -47,6 +47,8 @@ def spark(four: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     (daemon.root / "config" / "nodes.toml").write_text("".join(entries))
     for name, nodes in (("left", 2), ("right", 2), ("all", 4)):
         (daemon.profiles / f"{name}.yaml").write_text(json.dumps(profile(nodes, name)))
+    either = profile(1, "either") | {"nodes": [2, 4], "parallel": {"tp": [2, 4]}}
+    (daemon.profiles / "either.yaml").write_text(json.dumps(either))
     try:
         daemon.start()
         daemon.until_state(
@@ -142,6 +144,24 @@ def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark
         four.run("c", "ip", "link", "set", "ve", "up")
         spark.post("/api/reload", {})
     until_gone(four, "d", "e")
+
+
+def test_a_profile_for_two_or_four_boxes_takes_four_and_is_back_on_two_when_one_is_lost(
+    spark: HostDaemon, four: TwoHosts
+) -> None:
+    up(spark, "either")
+    assert spark.ready_nodes() == {"either": list(BOXES)}
+    four.run("c", "ip", "link", "set", "ve", "down")
+    try:
+        until_engine(spark, "failed", name="either")
+        assert answer(spark, "either") in ("stop", "length")
+        assert spark.ready_nodes() == {"either": ["local", "spark2"]}
+    finally:
+        four.run("c", "ip", "link", "set", "ve", "up")
+        spark.post("/api/reload", {})
+    until_gone(four, "d", "e")
+    assert answer(spark, "either") in ("stop", "length")
+    assert spark.ready_nodes() == {"either": ["local", "spark2"]}, "who serves is not stopped for more boxes"
 
 
 @pytest.mark.real

@@ -28,7 +28,8 @@ class ProfileFacts:
     """False: the engine is someone else's; it takes no place and is never evicted."""
     loads_alone: bool = False
     """Whether the engine sizes itself by free memory while it loads, so that nothing else may take memory meanwhile."""
-    nodes: int = 1
+    counts: tuple[int, ...] = (1,)
+    """Numbers of nodes that one engine may run on, the largest first."""
     node: str | None = None
     topologies: tuple[Topology, ...] = ()
     cannot_run: str | None = None

@@ -2,7 +2,8 @@
 
 A placement that evicts nobody goes before one that evicts. Of several the preferred one is taken: nodes where no swap
 moves memory, then those where the profile ran last, then this box, then the others in their order. Of placements that
-evict, the one whose evictions cost least. A node without a box (silent, refused) is no place. Pure.
+evict, the one whose evictions cost least. Of several numbers of nodes the largest is taken that needs nobody to leave,
+else the largest that stops no pinned and no busy engine. A node without a box (silent, refused) is no place. Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sparkdash.supervisor.decide.records import PendingSwap, SchedulerRecords, S
 
 Nodes = tuple[str, ...]
 NO_CABLES: Cables = MappingProxyType({})
+NO_NEEDS: Mapping[int, Need] = MappingProxyType({})
 
 
 def placements(
@@ -48,14 +50,19 @@ def place(
     places: Sequence[Nodes],
     *,
     person: bool,
+    needs: Mapping[int, Need] = NO_NEEDS,
 ) -> fit.Choice:
-    """Choose the nodes of `comer`, and who leaves there. Without any place it is known not to fit."""
+    """Choose the nodes of `comer`, and who leaves there. Without any place it is known not to fit.
+
+    `needs`: its need by the number of nodes, where it differs.
+    """
     there = list(occupants)
     if not comer.managed:
         return fit.choose(comer, there, boxes, person=person)
     if not places:
         return fit.Choice(needs=comer.need.room_bytes, fits=False)
-    choices = [fit.choose(replace(comer, nodes=some), there, boxes, person=person) for some in places]
+    comers = (replace(comer, nodes=some, need=needs.get(len(some), comer.need)) for some in places)
+    choices = [fit.choose(each, there, boxes, person=person) for each in comers]
     others = [one for one in there if one.profile != comer.profile]
     return min(choices, key=lambda choice: _rank(choice, [one for one in others if one.profile in choice.names]))
 
@@ -65,7 +72,7 @@ def _rank(choice: fit.Choice, gone: Sequence[Occupant]) -> tuple[Any, ...]:
     if choice.refused:  # a person may still say that a pinned engine leaves
         return (True, not choice.pinned, -(choice.available or 0))
     pinned, busy = any(one.pinned for one in gone), any(one.busy for one in gone)
-    return (False, bool(gone), choice.fits is not True, pinned, busy, len(gone), fit.price(gone))
+    return (False, bool(gone), choice.fits is not True, pinned, busy, -len(choice.nodes), len(gone), fit.price(gone))
 
 
 class DecisionFacts(Protocol):
@@ -77,8 +84,11 @@ class DecisionFacts(Protocol):
 
     def cables(self) -> Cables: ...
 
-    def need(self, profile: str) -> Need:
-        """Memory need of this profile's engine on each of its nodes: the running one, else the one that would come."""
+    def need(self, profile: str, count: int | None = None) -> Need:
+        """Memory need of this profile's engine on each of its nodes: the running one, else the one that would come.
+
+        `count`: on that many nodes.
+        """
         ...
 
     def tasks(self, profile: str) -> frozenset[Task] | None: ...
@@ -108,19 +118,25 @@ class Occupancy:
         there = [self._occupant(name, now) for name in records.residents if name not in going]
         there += [self._newcomer(name) for name in records.swaps if name is not None and records.coming(name)]
         boxes = {node: self._forecast_of(node, box) for node, box in self._facts.boxes().items()}
-        return place(self._occupant(comer, now), there, boxes, self._places(comer, boxes), person=person)
+        counts = self._counts(comer)
+        places = [place for count in counts for place in self._places(comer, boxes, count)]
+        needs = {count: self._facts.need(comer, count) for count in counts} if len(counts) > 1 else NO_NEEDS
+        return place(self._occupant(comer, now), there, boxes, places, person=person, needs=needs)
 
-    def _places(self, comer: str, boxes: Iterable[str]) -> list[Nodes]:
+    def _counts(self, comer: str) -> tuple[int, ...]:
+        known = self._records.profiles.get(comer)
+        return known.counts if known else (max(1, len(self._records.ran_on.get(comer, ()))),)
+
+    def _places(self, comer: str, boxes: Iterable[str], count: int) -> list[Nodes]:
         records = self._records
-        known, last = records.profiles.get(comer), records.ran_on.get(comer, ())
-        moving = frozenset().union(*(swap.nodes for swap in records.swaps.values()))
+        known = records.profiles.get(comer)
         return placements(
             [*boxes],
-            count=known.nodes if known else max(1, len(last)),
+            count=count,
             pinned=known.node if known else None,
-            last=last,
-            moving=moving,
-            cables=self._facts.cables() if known and known.nodes > 1 else NO_CABLES,
+            last=records.ran_on.get(comer, ()),
+            moving=frozenset().union(*(swap.nodes for swap in records.swaps.values())),
+            cables=self._facts.cables() if count > 1 else NO_CABLES,
             topologies=known.topologies if known else (),
         )
 
@@ -134,7 +150,7 @@ class Occupancy:
         if not choice.nodes and known is not None:
             usable, unusable = [*self._facts.boxes()], self._facts.unusable()
             return refusals.unplaced(comer, known, usable, unusable, self._facts.cables())
-        return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.boxes())
+        return refusals.no_room(comer, self._need(comer, choice), choice, self._facts.boxes())
 
     def hold(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
         """Return why memory lets no load of the profile begin now; None when it may, or has begun."""
@@ -148,6 +164,9 @@ class Occupancy:
         loads = [swap.target for swap in moving if swap.target is not None]
         return choice.fits is True and not choice.leaving and all(map(self._predictable, (comer, *loads)))
 
+    def _need(self, comer: str, choice: fit.Choice) -> Need:
+        return self._facts.need(comer, len(choice.nodes)) if len(self._counts(comer)) > 1 else self._facts.need(comer)
+
     def _predictable(self, name: str) -> bool:
         known = self._records.profiles.get(name)
         sure = self._facts.need(name).basis in (Basis.LEARNED, Basis.DECLARED)
@@ -159,7 +178,7 @@ class Occupancy:
             return
         swap.nodes = self._records.touched(swap.choice)
         swap.frees = {node: self._held_on(node, swap.evict) for node in swap.nodes}
-        swap.takes = self._held(swap.target) if swap.target is not None else 0
+        swap.takes = self._need(swap.target, swap.choice).total_bytes or 0 if swap.target is not None else 0
         boxes = self._facts.boxes()
         self._before |= {node: boxes[node] for node in swap.nodes if node in boxes and node not in self._before}
 
@@ -187,8 +206,8 @@ class Occupancy:
         return sum(self._held(name) for name in names if name in residents and node in residents[name].nodes)
 
     def _newcomer(self, name: str) -> Occupant:
-        waiting, nodes = self._records.waiting_for(name), self._records.swaps[name].choice.nodes
-        return Occupant(name, self._facts.need(name), nodes, self._records.managed(name), busy=waiting)
+        waiting, choice = self._records.waiting_for(name), self._records.swaps[name].choice
+        return Occupant(name, self._need(name, choice), choice.nodes, self._records.managed(name), busy=waiting)
 
     def _held(self, name: str) -> int:
         return self._facts.need(name).total_bytes or 0

@@ -220,7 +220,7 @@ class SchedulerRecords:
 
 def _is_other_launch(facts: ProfileFacts, was: Resident) -> bool:
     """Whether the profile's file now says another launch of ours, on as many nodes."""
-    return facts.managed and facts.nodes == len(was.nodes) and facts.fingerprint != was.fingerprint
+    return facts.managed and len(was.nodes) in facts.counts and facts.fingerprint != was.fingerprint
 
 
 OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.SET, SwapCause.DEFAULT})

@@ -74,16 +74,20 @@ def unplaced(
             code="node_unknown",
             hint=f"Add it with `sparkdash nodes add {known.node} --ssh USER@HOST`, or change `node` in the profile.",
         )
-    if known.nodes > len(there):
+    if min(known.counts) > len(there):
         have = "1 is" if len(there) == 1 else f"{len(there)} are"
         return AdmissionError(
-            f"{name} needs {known.nodes} nodes, and {have} known.",
+            f"{name} needs {_either(known.counts)} nodes, and {have} known.",
             code="needs_two_nodes",
             hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
         )
-    if known.node is None and not groups(there, known.nodes, cables, known.topologies):
+    if known.node is None and not any(groups(there, count, cables, known.topologies) for count in known.counts):
         return _nodes_apart(name, known, cables)
     return _nodes_unreachable(name, known, unusable)
+
+
+def _either(counts: Sequence[int]) -> str:
+    return " or ".join(map(str, sorted(counts)))
 
 
 _CONNECTED = {
@@ -98,9 +102,9 @@ def _nodes_apart(name: str, known: ProfileFacts, cables: Cables) -> SparkdashErr
     """Build the refusal of a profile for whose nodes the cables are wrong."""
     pairs = sorted({tuple(sorted((one, other))) for one, near in cables.items() for other in near})
     seen = ", ".join("-".join("this box" if end == LOCAL else end for end in pair) for pair in pairs)
-    wanted = [each for each in known.topologies or sorted(ASSUMED) if each != Topology.DIRECT or known.nodes == 2]
+    wanted = [each for each in known.topologies or sorted(ASSUMED) if each != Topology.DIRECT or 2 in known.counts]
     return AdmissionError(
-        f"{name} needs {known.nodes} boxes {' or '.join(map(_CONNECTED.__getitem__, wanted))}. "
+        f"{name} needs {_either(known.counts)} boxes {' or '.join(map(_CONNECTED.__getitem__, wanted))}. "
         f"There are {f'the cables {seen}' if seen else 'no cables from box to box'}.",
         code="nodes_apart",
         hint="`topologies` in the profile says how its boxes may be connected; `sparkdash doctor` shows how they are.",
@@ -110,7 +114,7 @@ def _nodes_apart(name: str, known: ProfileFacts, cables: Cables) -> SparkdashErr
 def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, str]) -> SparkdashError:
     named = {node: reason for node, reason in unusable.items() if known.node in (None, node)} or unusable
     why = "; ".join(reason if reason.startswith(node) else f"{node}: {reason}" for node, reason in named.items())
-    what = f"{known.nodes} nodes" if known.nodes > 1 else f"the node {known.node}"
+    what = f"the node {known.node}" if known.node else f"{_either(known.counts)} nodes"
     return AdmissionError(
         f"{name} needs {what}, and not all can be used now. {why}",
         code="node_unreachable",

@@ -186,9 +186,10 @@ def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
         return f"the engine that it computed for, {labels[LABEL_HEAD]}, is gone"
     if container.state is not ContainerState.RUNNING:
         return "it has ended"
-    profile = catalog.profiles.get(labels.get(LABEL_PROFILE, ""))
-    if profile is None:
+    written = catalog.profiles.get(labels.get(LABEL_PROFILE, ""))
+    if written is None:
         return _NO_PROFILE
+    profile = written.on(len(container.nodes))
     if labels.get(LABEL_FINGERPRINT) != profile.fingerprint:
         return "its profile has changed since"
     port = labels.get(LABEL_PORT, "")
@@ -309,7 +310,7 @@ class Takeover:
             name = found.profile.name
             if name not in self._records.residents and name not in self._records.swaps:
                 adopt_engine(self._tools, found)
-                self._adopted(Adopted(name, found.profile.fingerprint, nodes=found.container.nodes), found.profile)
+                self._adopted(Adopted(name, self._fingerprint(found), nodes=found.container.nodes), found.profile)
         if self._is_late:
             self._is_late = False
             self.look_again()
@@ -317,11 +318,16 @@ class Takeover:
         for late in adoption.loading:
             if not busy and late.profile.name not in self._records.residents:
                 self._swaps.resumes = late
-                move = Adopted(late.profile.name, late.profile.fingerprint, ready=False, nodes=late.container.nodes)
+                move = Adopted(late.profile.name, self._fingerprint(late), ready=False, nodes=late.container.nodes)
                 self._adopted(move, late.profile)
             elif not is_registered(self._tools, late.container) and not self._swaps.continues(late.container.name):
                 work = remove_container(self._tools, late.container, "another engine is being started")
                 self._running().create_task(work, name=f"remove {late.container.name}")
+
+    def _fingerprint(self, found: AdoptableEngine) -> str:
+        """Return the fingerprint by which the scheduler knows the profile, on however many nodes it was started."""
+        known = self._records.profiles.get(found.profile.name)
+        return known.fingerprint if known else found.profile.fingerprint
 
     async def end_unadopted(self, name: str | None) -> None:
         """End the engine that was not adopted because its profile cannot be read; None: all such engines."""

@@ -54,7 +54,7 @@ class Rig:
     def box(self) -> BoxMemory:
         return BoxMemory()
 
-    def need(self, profile: str) -> Need:
+    def need(self, profile: str, count: int | None = None) -> Need:
         return Need()
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
@@ -102,7 +102,7 @@ class Sized(Rig):
         held = sum(self.gib[name] for name in self.records.residents)
         return BoxMemory(128 * GIB, (120 - held) * GIB, 10 * GIB)
 
-    def need(self, profile: str) -> Need:
+    def need(self, profile: str, count: int | None = None) -> Need:
         term = Term(name="steady", bytes=self.gib[profile] * GIB, source="test")
         return Need(basis=Basis.LEARNED, terms=(term,))
 

@@ -116,7 +116,7 @@ class Aware:
         blind = Random(f"blind {container} {self.plan.seed}").random() < 0.3
         return None if blind else HeldMemory(int(self.loading[container].held(self.box.now) * GIB), self.box.available)
 
-    def need(self, name: str) -> Need:
+    def need(self, name: str, count: int | None = None) -> Need:
         if name not in self.needs:
             self.needs[name] = self._need(self.plan.models[name])
         return self.needs[name]
