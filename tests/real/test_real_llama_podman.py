@@ -19,6 +19,8 @@ def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[
     daemon = new_daemon(runtime="podman", stop_grace_s=20, side_by_side=False, min_dwell_s=0)
     placed = {"image": hostfs.image, "mounts": hostfs.mounts(llama)}
     daemon.write("boxed", tiny_profiles.llama_document(llama, "boxed", **placed))
+    kept = {"keep_kv": {"max_gib": 1}, "args": {"ctx-size": 16384, "threads": 1}, "variants": {}}
+    daemon.write("boxed-kept", tiny_profiles.llama_document(llama, "boxed-kept", **placed, **kept))
     daemon.write(
         "boxed-wrong",
         tiny_profiles.llama_document(llama, "boxed-wrong", **placed, args={"no-mmap": True, "mlock": True}),
@@ -26,10 +28,10 @@ def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[
     return daemon.start()
 
 
-def chat(spark: Any, model: str) -> tuple[int, Any]:
+def chat(spark: Any, model: str, words: int = 40) -> tuple[int, Any]:
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": "spark " * 40}],
+        "messages": [{"role": "user", "content": "spark " * words}],
         "max_tokens": 8,
         "ignore_eos": True,
     }
@@ -66,6 +68,16 @@ def test_another_takes_its_place_and_stop_leaves_nothing(boxed: Any) -> None:
     assert len(list((boxed.root / "state" / "flags").iterdir())) == 1
     boxed.post("/api/stop", {"profile": None})
     assert boxed.containers() == []
+
+
+def test_a_conversation_outlives_its_container(boxed: Any) -> None:
+    """Saved through the mount, and found again by the next container; the engine's own count says so."""
+    chat(boxed, "boxed-kept", 1200)
+    chat(boxed, "boxed")
+    status, again = chat(boxed, "boxed-kept", 1200)
+    usage, told = again["usage"], [one["text"] for one in boxed.state()["notices"]]
+    assert (status, usage["prompt_tokens_details"]["cached_tokens"]) == (200, usage["prompt_tokens"] - 1), told
+    boxed.post("/api/stop", {"profile": None})
 
 
 def test_an_old_flag_is_named_with_what_took_its_place(boxed: Any) -> None:
