@@ -383,7 +383,8 @@ class Settings(BaseModel):
 
     def policy_of(self, profile: str) -> Policy:
         """Return the policy of a profile: its own table, else its family's, else the default."""
-        own = self.policy.get(profile) or self.policy.get(profile.split("/", 1)[0]) or Policy()
+        name = profile.partition("@")[0]  # a replica has its profile's
+        own = self.policy.get(name) or self.policy.get(name.split("/", 1)[0]) or Policy()
         return own if own.idle_ttl_s is not None else Policy(**{**dict(own), "idle_ttl_s": self.idle_ttl_s})
 
     def profile_folders(self) -> list[Path]:

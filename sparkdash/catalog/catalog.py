@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from sparkdash.domain.memory import Need
-from sparkdash.domain.profile import Ability, Profile, ProfileSummary, Published, SpeedUp
+from sparkdash.domain.profile import Ability, Profile, ProfileSummary, Published, SpeedUp, base_name
 from sparkdash.engines.generic.known_servers import known_server
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
@@ -147,6 +147,26 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     """Return up to NEAREST of the known words by similarity, best first; case does not count."""
     by_fold = {item.casefold(): item for item in known}
     return [by_fold[hit] for hit in get_close_matches(word.casefold(), by_fold, n=NEAREST, cutoff=0.6)]
+
+
+def with_replicas(catalog: Catalog, nodes: Sequence[str]) -> Catalog:
+    """Add `NAME@NODE` for each further node of a profile with `replicas`; `nodes` has this box first."""
+    if len(nodes) == 1 or all(profile.replicas == 1 for profile in catalog.profiles.values()):
+        return catalog
+    found: dict[str, Profile] = {}
+    for name, profile in catalog.profiles.items():
+        if base_name(name) != name:
+            continue  # of an earlier reading
+        found[name] = profile if profile.replicas == 1 else profile.replace(node=nodes[0])
+        for node in nodes[1 : profile.replicas]:
+            replica = f"{name}@{node}"
+            found[replica] = profile.replace(name=replica, node=node, replicas=1)
+    return Catalog(found, catalog.problems, catalog.problem_at)
+
+
+def replica_names(profiles: Iterable[str], name: str) -> tuple[str, ...]:
+    """List the profile and its replicas, those for `name@…`; a replica's own name alone for a replica."""
+    return tuple(each for each in profiles if name in (each, base_name(each)))
 
 
 def summarize(

@@ -131,6 +131,12 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         yield section.problem(("node",), text, "Remove it.")
 
 
+def _replicas(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    if profile.replicas > 1 and (profile.engine.is_external or profile.nodes > 1 or profile.node is not None):
+        text = "is only for a profile that sparkdash starts on one node, and not on a given one"
+        yield section.problem(("replicas",), text, "Remove it, or `nodes` and `node`.")
+
+
 def _spread(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     kind = profile.engine
     flags = adapter(kind).parallel_flags
@@ -321,4 +327,4 @@ def _paths(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
                 yield section.problem(("mounts", index, key), f"{path!r} is not absolute", "Begin it with /.")
 
 
-_CHECKS = (_engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests, _nodes, _spread, _build)
+_CHECKS = (_engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests, _nodes, _replicas, _spread, _build)

@@ -14,6 +14,7 @@ import structlog
 from sparkdash import __version__, keyring, listen, paths
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
+from sparkdash.catalog.catalog import with_replicas
 from sparkdash.daemon import control_actions, reloading
 from sparkdash.daemon.config_file import SettingsReader
 from sparkdash.daemon.daemon import Daemon, MemoryAccounts, Parts
@@ -138,6 +139,7 @@ async def _composed(
         daemon = Daemon(parts, listeners.url, files, edited, bus, upstream, store)
         if parts.connects_nodes:
             daemon.others = OtherNodes(parts.runtime, parts.reader, settings, bus.publish)
+        profiles = with_replicas(profiles, daemon.node_names)
         daemon.accounts = MemoryAccounts(lambda: control_actions.memory_of_box(daemon), time.monotonic)
         daemon.supervisor = _supervisor(daemon, profiles)
         if daemon.others is not None:

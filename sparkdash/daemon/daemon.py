@@ -17,6 +17,7 @@ from sparkdash.daemon.listeners import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.memory import Holding, MemoryAccount
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host.box import HostReader
@@ -145,6 +146,11 @@ class Daemon:
     restarts: dict[str, int] = field(default_factory=dict)
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        nodes = self.others.nodes if self.others else self.parts.nodes
+        return tuple(nodes.names) if nodes else (LOCAL,)
 
     def in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
+from sparkdash.catalog.catalog import with_replicas
 from sparkdash.catalog.load import keep_last_good
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.profile_files import ANSWER_S, READ_S, ProfileFiles
@@ -67,7 +68,8 @@ async def _edited(files: ProfileFiles) -> bool:
 
 async def _read(daemon: Daemon) -> None:
     await _read_settings(daemon)
-    profiles = keep_last_good(daemon.supervisor.catalog, await current_catalog(daemon.parts, daemon.files))
+    read = await current_catalog(daemon.parts, daemon.files)
+    profiles = with_replicas(keep_last_good(daemon.supervisor.catalog, read), daemon.node_names)
     daemon.supervisor.replace_catalog(profiles)
     publish_profiles(daemon, profiles)
     _tell_silent(daemon)

@@ -249,6 +249,11 @@ the lists of the engine's `ListArgs`.
 """
 
 
+def base_name(name: str) -> str:
+    """Return the name of the profile that a replica belongs to: `qwen` of `qwen@spark2`; of any other its own."""
+    return name.partition("@")[0]
+
+
 class EngineKind(StrEnum):
     """Engine kind. Kind X is described in `sparkdash/engines/X`; its line here registers it."""
 
@@ -417,6 +422,8 @@ class Profile(Frozen):
     """How the nodes may be connected: direct, ring, line, switch. Default: all but a line."""
     node: Annotated[str, Field(pattern=NODE_NAME)] | None = None
     """Node that a profile for one node must run on; None: any."""
+    replicas: int = Field(default=1, ge=1, le=MOST_NODES)
+    """Nodes that each run an engine of the profile, this box first; a conversation stays on one of them."""
     env_by_node: dict[Annotated[str, Field(pattern=NODE_NAME)], dict[str, str]] = {}
     """Variables on one node only, over those of `env`: `{spark2: {NCCL_IB_GID_INDEX: "5"}}`."""
     ray_command: tuple[str, ...] = ()
@@ -497,7 +504,7 @@ class Profile(Frozen):
 
     @property
     def family(self) -> str:
-        return self.name.split("/", 1)[0]
+        return base_name(self.name).split("/", 1)[0]
 
     @property
     def variant(self) -> str | None:

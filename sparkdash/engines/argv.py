@@ -32,8 +32,8 @@ NO_LISTS = ListArgs()
 
 
 def container_name(profile: str) -> str:
-    """Return the container's name, `sparkdash-family.variant`: runtimes allow no slash in a name."""
-    return f"{CONTAINER_PREFIX}{profile.replace('/', '.')}"
+    """Return the container's name, `sparkdash-family.variant..node`: runtimes allow no slash and no @ in a name."""
+    return f"{CONTAINER_PREFIX}{profile.replace('/', '.').replace('@', '..')}"
 
 
 def served_names(profile: Profile) -> tuple[str, ...]:

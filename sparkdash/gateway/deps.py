@@ -28,6 +28,7 @@ from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.prepare import RequestPreparer
+from sparkdash.gateway.protocol.replicas import ReplicaChoice
 from sparkdash.gateway.traffic_meter import TrafficMeter
 from sparkdash.keyring import Keyring
 from sparkdash.limits import shown
@@ -178,6 +179,7 @@ class Deps:
     """Client of the token counter; None: only loaded engines count."""
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Time of the last announcement of each (asked profile, answering profile, code)."""
+    replicas: ReplicaChoice = field(default_factory=ReplicaChoice)
     exclusive: Exclusive = field(default_factory=Exclusive)
     running: RunningRequests = field(default_factory=RunningRequests)
     uploads: Uploads = field(default_factory=lambda: Uploads(Path(tempfile.gettempdir()), Settings().uploads_limit_mib))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
+from itertools import pairwise
 
 from sparkdash.catalog import Catalog
+from sparkdash.catalog.catalog import replica_names
 from sparkdash.domain.container import ForeignContainer, PullProgress
-from sparkdash.domain.engine import Engine, IncidentList
+from sparkdash.domain.engine import Engine, EngineState, IncidentList
 from sparkdash.domain.event import Level
 from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
 from sparkdash.domain.memory import Need
@@ -23,7 +25,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.decide import refusals
-from sparkdash.supervisor.decide.moves import Arrive, Cancel, Release, Stop, Use
+from sparkdash.supervisor.decide.moves import Arrive, Cancel, Preload, Release, Stop, Use
 from sparkdash.supervisor.leasing import AnswerProgress, EngineLease, Lease, QueuePlace, not_started
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import members_of
@@ -134,14 +136,34 @@ class Supervisor:
         return await sickness(self._tools, profile, url)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
-        """Make a profile resident; return the plan, once running engines are known. Raises AdmissionError."""
+        """Make a profile resident; return the plan, once running engines are known. Its replicas follow.
+
+        Raises:
+            AdmissionError: it is unknown, cannot run here, or would be refused.
+        """
         profile = self._here(name)
         await self.adopted()
         plan, refused = await self._actor.plan(profile)
         if refused:
             raise refused
         self._actor.post(Use(profile.name, cause))
+        if profile.replicas > 1 and cause is not SwapCause.BENCH and self._group is not None:
+            self._group.create_task(self._bring_up_replicas(profile.name, cause), name=f"replicas {name}")
         return plan
+
+    async def _bring_up_replicas(self, name: str, cause: SwapCause) -> None:
+        """Restart outdated replicas one after the other, while the others serve; absent ones come where room is."""
+        for before, replica in pairwise(replica_names(self.catalog.profiles, name)):
+            await self._actor.idle.wait()
+            if self._is_outdated(before):
+                return  # its new version did not come up
+            self._actor.post(Use(replica, cause) if self._is_outdated(replica) else Preload((replica,)))
+
+    def _is_outdated(self, name: str) -> bool:
+        engine, profile = self._tools.registry.engines.get(name), self.catalog.profiles.get(name)
+        if engine is None or profile is None:
+            return False
+        return engine.state is EngineState.FAILED or engine.fingerprint != profile.fingerprint
 
     async def plan(self, name: str) -> Plan:
         """Describe what `use` would do, and why. Raises AdmissionError when it is unknown or cannot run here."""
@@ -156,7 +178,10 @@ class Supervisor:
         return await self._actor.use_set(name, members, begin=begin)
 
     async def stop(self, name: str | None, *, wait: bool = True, cause: SwapCause = SwapCause.USER) -> None:
-        """Stop one profile's engine, or all, and return when it is gone. Raises AdmissionError and HostError."""
+        """Stop one profile's engine with its replicas, or all, and return when they are gone.
+
+        Raises AdmissionError and HostError.
+        """
         registry, profile = self._tools.registry, name
         if name is None or (name in registry.unadopted and name not in registry.engines):
             ending = self._actor.takeover.end_unadopted(name)
@@ -168,12 +193,18 @@ class Supervisor:
                 return
         elif name not in registry.engines:
             profile = self._here(name).name
-        names = registry.engines if profile is None else (profile,)
+        names = registry.engines if profile is None else self._with_replicas(profile)
         self._actor.swaps.stop_causes.update(dict.fromkeys(names, cause))
+        orders = [Stop(None)] if profile is None else list(map(Stop, names))
         if wait:
-            await self._actor.ask(Stop(profile))
+            await asyncio.gather(*map(self._actor.ask, orders))
         else:
-            self._actor.post(Stop(profile))
+            for order in orders:
+                self._actor.post(order)
+
+    def _with_replicas(self, name: str) -> tuple[str, ...]:
+        known = dict.fromkeys((name, *self.catalog.profiles, *self._tools.registry.engines))
+        return replica_names(known, name)
 
     async def cancel(self) -> None:
         """Give up the swap under way; returns when what it had begun is cleaned away. Nothing happens without one."""

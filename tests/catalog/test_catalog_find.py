@@ -10,6 +10,7 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog, ProfileProblem
+from sparkdash.catalog.catalog import with_replicas
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError
@@ -55,6 +56,31 @@ def test_a_mode_is_found_with_its_profile(name: str, loaded: Loaded, good: str) 
     assert caught.value.hint == "Modes of tiny: high, low."
     with pytest.raises(AdmissionError):
         loaded(good).find(name)
+
+
+def test_replicas_are_profiles_for_one_node_each_and_follow_the_nodes(loaded: Loaded, good: str) -> None:
+    read = loaded(good + "replicas: 3\nvariants: {fast: {replicas: 2}, alone: {replicas: 1}}\n")
+    boxes = ("local", "b", "c", "d")
+    found = with_replicas(read, boxes)
+    assert {name: each.node for name, each in found.profiles.items()} == {
+        "tiny": "local",
+        "tiny@b": "b",
+        "tiny@c": "c",
+        "tiny/fast": "local",
+        "tiny/fast@b": "b",
+        "tiny/alone": None,
+    }
+    assert with_replicas(found, boxes) == found
+    assert list(with_replicas(found, boxes[:2]).profiles) == [
+        "tiny",
+        "tiny@b",
+        "tiny/fast",
+        "tiny/fast@b",
+        "tiny/alone",
+    ]
+    assert with_replicas(read, boxes[:1]) is read
+    assert found.find("small").name == found.find("tiny").name == "tiny"
+    assert {found.find(name).family for name in ("tiny@c", "tiny/fast@b")} == {"tiny"}
 
 
 def test_a_hint_names_families_and_not_each_variant(loaded: Loaded, good: str) -> None:

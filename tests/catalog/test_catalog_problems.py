@@ -39,6 +39,7 @@ Write = Callable[..., Path]
         ("args:", "memory: {kv_gib: lots}\nargs:", "8: memory.kv_gib: must be a number, not 'lots'."),
         ("args:", "env_from: [a b]\nargs:", "8: env_from.0: must be of the form ^[A-Za-z_]"),
         ("/models/tiny", "models/tiny", "6: models.target.path: 'models/tiny' is not absolute. Begin it with / or ~."),
+        ("args:", "replicas: 2\nnode: spark2\nargs:", "8: replicas: is only for a profile that sparkdash starts on one node, and not on a given one."),
         ("args:", "nodes: 0\nargs:", "8: nodes: must be at least 1, not 0."),
         ("args:", "memory: {weigths_gib: 4}\nargs:", "8: memory.weigths_gib: unknown key. Did you mean 'weights_gib'?"),
         ("args:", "published: [{workload: w, source: s, decode: 4}]\nargs:", "8: published.0.decode: unknown key. Did you mean 'decode_tok_s'?"),

@@ -115,6 +115,10 @@ class FakeSupervisor:
         self.url = ""
         self.urls: list[str] = []
         """URLs of the next grants, one each; afterwards `url`."""
+        self.url_of: dict[str, str] = {}
+        """URLs of engines that have their own."""
+        self.errors: dict[str, SparkdashError] = {}
+        """Refusals of single profiles, at once."""
         self.names: tuple[str, ...] | None = None
         self.headers: dict[str, str] = {}
         self.container: str | None = "sparkdash-engine"
@@ -158,6 +162,8 @@ class FakeSupervisor:
         self.open += 1
         self.arrived.set()
         try:
+            if name in self.errors:
+                raise self.errors[name]
             if not self.gate.is_set():
                 on_wait(QueuePlace(1))
                 await self.gate.wait()
@@ -180,7 +186,7 @@ class FakeSupervisor:
     def _grant(self, name: str) -> FakeLease:
         profile = self.catalog.find("alpha" if name == "auto" else name)
         names = self.names if self.names is not None else (profile.name, *profile.serves)
-        url = self.urls.pop(0) if self.urls else self.url
+        url = self.urls.pop(0) if self.urls else self.url_of.get(profile.name, self.url)
         self.lost = asyncio.get_running_loop().create_future()
         engine = ready(profile.name).replace(container=self.container, nodes=self.nodes)
         return FakeLease(profile, engine, url, self.headers, names, self.lost)

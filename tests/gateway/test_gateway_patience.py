@@ -436,7 +436,12 @@ async def test_a_waiting_stream_is_told_what_is_done_about_the_engine(house: Any
 def test_trouble_before_an_engine_is_found_stuck_does_not_cost_a_request_its_return() -> None:
     """A frozen process takes no connections: each request fails twice before the engine is named."""
     plan = RetryPlan(
-        cast("Any", SimpleNamespace(profile=None, route=None, deps=SimpleNamespace(monotonic=time.monotonic), name="a"))
+        cast(
+            "Any",
+            SimpleNamespace(
+                profile=None, route=None, deps=SimpleNamespace(monotonic=time.monotonic), name="a", conversation=None
+            ),
+        )
     )
     refused, stuck = UpstreamError("No connection."), UpstreamError("a is stuck.", code="engine_stuck")
     assert [plan.next_name(error) for error in (refused, stuck)] == ["a", "a"]

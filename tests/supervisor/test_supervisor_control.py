@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from surroundings.house import SecondNode
 
+from sparkdash.catalog import Catalog
+from sparkdash.catalog.catalog import with_replicas
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, DaemonError, HostError
 from sparkdash.settings import Policy
@@ -213,6 +218,37 @@ async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile
     house.supervisor.replace_catalog(make_catalog())
     await house.settled()
     assert house.state("a") is EngineState.READY
+
+
+async def test_replicas_come_are_renewed_one_after_the_other_and_stop_with_their_profile(
+    house: Any, make_profile: Any, make_catalog: Any
+) -> None:
+    def written(**facts: Any) -> Catalog:
+        return with_replicas(make_catalog(make_profile("a", gib=30, replicas=2, **facts)), (LOCAL, "spark2"))
+
+    def ready(fingerprints: Mapping[str, str]) -> bool:
+        states = [house.state(name) for name in fingerprints]
+        return {*states} == {EngineState.READY} and fingerprints == {
+            name: engine.fingerprint for name, engine in house.supervisor.engines.items()
+        }
+
+    def fingerprints(catalog: Catalog) -> dict[str, str]:
+        return {name: each.fingerprint for name, each in catalog.profiles.items()}
+
+    first, edited = written(), written(args={"max-model-len": 4096})
+    await house.open(*first.profiles.values(), nodes=SecondNode(house))
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.clock.until(lambda: ready(fingerprints(first)))
+    serving: list[int] = []
+    house.on_fact = lambda _: serving.append(
+        sum(each.state is EngineState.READY for each in house.supervisor.engines.values())
+    )
+    house.supervisor.replace_catalog(edited)
+    await house.supervisor.use("a", cause=SwapCause.USER)
+    await house.clock.until(lambda: ready(fingerprints(edited)))
+    assert min(serving) == 1
+    await house.clock.drive(house.supervisor.stop("a"))
+    assert house.supervisor.engines == {}
 
 
 async def test_a_failed_engine_goes_with_its_file(

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from sparkdash.catalog.catalog import Catalog
-from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary, base_name
 from sparkdash.domain.request import Task
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
@@ -327,7 +327,8 @@ def visible_error(key: Key | None, error: SparkdashError) -> SparkdashError:
 
 def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
     """List the names that a key may grant, not the client's word: `allowed-x/other` means profile `other`."""
-    return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
+    name = base_name(profile.name)
+    return (profile.name, name, name.split("/", 1)[0], *profile.serves)
 
 
 def _presented(headers: RequestHeaders) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.profile import AUTO, ProfileSummary, base_name
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.model_list import GATEWAY, SIMULATED
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -61,9 +61,9 @@ def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_
 
 
 def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
-    """List the profiles that can run here, the running one first."""
-    active = snapshot.active.profile if snapshot.active else None
-    found = [profile for profile in snapshot.profiles if profile.cannot_run is None]
+    """List the profiles that can run here, the running one first. Replicas go by their profile's name."""
+    active = base_name(snapshot.active.profile) if snapshot.active else None
+    found = [each for each in snapshot.profiles if each.cannot_run is None and base_name(each.name) == each.name]
     return sorted(found, key=lambda profile: profile.name != active)
 
 
@@ -72,7 +72,7 @@ def model_names(profile: ProfileSummary) -> tuple[str, ...]:
 
 
 def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    engine = snapshot.engines.get(profile.name)
+    engine = engine_of(snapshot, profile.name)
     return {
         **_common(snapshot, name, _about(profile), engine),
         "root": profile.name,
@@ -84,6 +84,12 @@ def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[s
         # a remote model answers at once
         "status": {"value": "loaded"} if profile.engine.is_remote else engine_status(engine),
     }
+
+
+def engine_of(snapshot: Snapshot, name: str) -> Engine | None:
+    """Return the profile's engine; of several replicas one that runs, if any does."""
+    found = [each for each in snapshot.engines.values() if name in (each.profile, base_name(each.profile))]
+    return min(found, key=lambda engine: engine.state is not EngineState.READY, default=None)
 
 
 def auto_item(snapshot: Snapshot) -> dict[str, Any]:

@@ -438,14 +438,14 @@ def _tags(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
 
 def _ps(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
     """List the loaded models. Without `idle_ttl_s` a model stays until year NEVER, as Ollama's `keep_alive` -1."""
-    up = {name for name, each in snapshot.engines.items() if each.state in (EngineState.READY, EngineState.DRAINING)}
+    found = [(each, models.engine_of(snapshot, each.name)) for each in models.runnable(snapshot)]
     return {
         "models": [
             _listed(deps, each, each.name)
-            | {"expires_at": _expires_at(deps, snapshot.engines[each.name]), "size_vram": _size(deps, each.name)}
+            | {"expires_at": _expires_at(deps, engine), "size_vram": _size(deps, each.name)}
             | ({} if each.context is None else {"context_length": each.context})
-            for each in models.runnable(snapshot)
-            if each.name in up
+            for each, engine in found
+            if engine is not None and engine.state in (EngineState.READY, EngineState.DRAINING)
         ]
     }
 

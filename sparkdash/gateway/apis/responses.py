@@ -234,9 +234,13 @@ def _owner(exchange: Exchange) -> str:
 
 
 def _keeps(context: RequestContext, asked: Mapping[str, Any]) -> bool:
-    """Whether the response is kept here: where the engine keeps its own, only for a client that says `store`."""
+    """Whether the response is kept here: where the engine keeps its own, only for a client that says `store`.
+
+    Of several replicas only one would know an earlier response.
+    """
     profile, store = context.profile, asked.get("store")
     own = profile is not None and not _is_translated(context) and adapter_of(profile).keeps_responses
+    own = own and profile.replicas == 1
     return store is True or (store is None and not own)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from http import HTTPStatus
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from sparkdash.catalog.catalog import Catalog
+from sparkdash.catalog.catalog import Catalog, replica_names
 from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import AUTO, Profile
+from sparkdash.domain.profile import AUTO, Profile, base_name
 from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.generic.known_servers import described_server
@@ -36,6 +38,7 @@ from sparkdash.gateway.protocol.peek import (
     priority_word,
 )
 from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
+from sparkdash.gateway.protocol.replicas import conversation_in
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.limits import shown
 from sparkdash.units import MIB
@@ -144,11 +147,16 @@ def meant_profile(name: str, catalog: Catalog, choices: Choices, state: Callable
 
 def chosen_name(names: Sequence[str], snapshot: Snapshot) -> str | None:
     """Choose of several profiles: the first that runs, else the first that comes, else the first; None of none."""
+    return next(iter(_nearest_to_run(names, snapshot) or names), None)
+
+
+def _nearest_to_run(names: Sequence[str], snapshot: Snapshot) -> list[str]:
+    """Return those that run, else those that come."""
     states = [engine.state if (engine := snapshot.engines.get(name)) else None for name in names]
     for wanted in (_RUNS, _COMES):
-        if found := next((name for name, state in zip(names, states, strict=True) if state in wanted), None):
+        if found := [name for name, state in zip(names, states, strict=True) if state in wanted]:
             return found
-    return next(iter(names), None)
+    return []
 
 
 def find_profile(name: str, catalog: Catalog) -> Profile | None:
@@ -265,6 +273,8 @@ class RequestContext:
     """Body that is on disk, in place of the share's."""
     autocomplete: bool = False
     """Whether it is answered at once or not at all, and stops no engine."""
+    conversation: str | None = None
+    """What stays on one replica; None where the profile has no replicas."""
 
 
 AGENT_KEPT = 200
@@ -316,6 +326,48 @@ def _no_model(route: Route) -> AdmissionError:
         code="model_missing",
         hint='Add "model": the name of a profile (GET /v1/models lists them), or "auto" for whatever runs now.',
     )
+
+
+def on_replica(context: RequestContext) -> RequestContext:
+    """Choose the replica of a request for a profile that has some; any other request stays as it is."""
+    profile, deps = context.profile, context.deps
+    if profile is None or profile.replicas == 1 or context.route.profile is not None:
+        return context
+    words = context.exchange.head.session or conversation_in(context.body_share.body) or deps.new_id()
+    context = replace(context, conversation=f"{profile.name} {words}")
+    name = next_replica(context, ()) or profile.name
+    return replace(context, name=name, profile=deps.catalog().find(name))
+
+
+def next_replica(context: RequestContext, tried: Sequence[str]) -> str | None:
+    """Choose among the replicas that run, else that come, else the first; None: all were tried, or there are none."""
+    deps = context.deps
+    if context.conversation is None:
+        return None
+    names = [each for each in replica_names(deps.catalog().profiles, base_name(context.name)) if each not in tried]
+    found = _nearest_to_run(names, deps.bus.snapshot) or names[:1]
+    return deps.replicas.choose(context.conversation, found) if found else None
+
+
+START_S = 10.0
+"""Pause before absent replicas are asked to come once more."""
+
+
+async def start_replicas(context: RequestContext) -> None:
+    """Have the absent replicas come where nobody must leave, once a request shares the engine that it was given."""
+    deps, now = context.deps, context.deps.monotonic()
+    replicas, base = deps.replicas, base_name(context.name)
+    if context.conversation is None or not replicas.running[context.name] or now < replicas.start_at.get(base, now):
+        return
+    replicas.start_at[base] = now + START_S
+    engines = deps.bus.snapshot.engines
+    for name in replica_names(deps.catalog().profiles, base):
+        if name not in engines or engines[name].state is EngineState.FAILED:
+            with suppress(SparkdashError):  # such a request evicts nobody and never waits, and its engine comes later
+                async with deps.supervisor.lease(
+                    name, request_id=deps.new_id(), on_wait=lambda _: None, autocomplete=True
+                ):
+                    pass
 
 
 def client_identity(exchange: Exchange) -> str | None:

@@ -16,7 +16,7 @@ from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashEr
 from sparkdash.gateway.admission.access import permitted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.relay.admitted import RequestContext
+from sparkdash.gateway.relay.admitted import RequestContext, next_replica
 
 ANSWERED = b"x-sparkdash-profile"
 """Header: profile that answered instead of the requested one."""
@@ -32,6 +32,8 @@ _STUCK = "engine_stuck"
 """Code of an engine that stood still: another comes in its place, or it works again."""
 _UNREACHABLE = "engine_unreachable"
 """Code of an engine that takes no connection: a frozen one under load, until the supervisor gives it up."""
+_FULL = "too_many_requests"
+"""Code of a profile at its `max_concurrency`; another replica of it may have room."""
 UNREACHABLE_S = 180.0
 """Longest wait for such an engine; three looks ten seconds apart give it up sooner."""
 PAUSE_S = 2.0
@@ -51,6 +53,8 @@ class RetryPlan:
 
     def __init__(self, context: RequestContext) -> None:
         self.instead: SparkdashError | None = None
+        self._context = context
+        self._tried: list[str] = []
         self._others = fallback_names(context)
         self._left = iter(self._others)
         self._name = context.name
@@ -66,6 +70,8 @@ class RetryPlan:
     def next_name(self, error: SparkdashError) -> str:
         """Choose the profile to ask after `error`. Raises SparkdashError, for the client: no attempt is left."""
         self.pause_s = 0.0
+        if (other := self._next_replica(error)) is not None:
+            return other
         if isinstance(error, UpstreamError) and self._takes_second_attempt(error):
             return self._name
         if error.code == _UNREACHABLE and isinstance(error, UpstreamError) and not self._others:
@@ -84,6 +90,16 @@ class RetryPlan:
             raise all_failed_error(self._failed)
         self._name, self._tried_again, self._outlived_stuck = following, False, False
         return following
+
+    def _next_replica(self, error: SparkdashError) -> str | None:
+        """Choose another replica, without announcing it; the last one that was asked gets the usual attempts."""
+        if not (isinstance(error, UpstreamError) or allows_fallback(error) or error.code == _FULL):
+            return None
+        self._tried.append(self._name)
+        if (name := next_replica(self._context, self._tried)) is not None:
+            self._failed.append((self._name, error))
+            self._name = name
+        return name
 
     def waited_s(self) -> float:
         return self._now() - self._since

@@ -34,9 +34,11 @@ from sparkdash.gateway.relay.admitted import (
     RequestContext,
     admit_request,
     client_identity,
+    on_replica,
     profile_to_count_offline,
     read_body,
     row_profile,
+    start_replicas,
 )
 from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.gateway.relay.reply import Reply, lost_error
@@ -254,11 +256,14 @@ async def relay_request(
         context = admit_request(deps, exchange, route, body_share, peeked, upload)
         if before is not None and await before(context):
             return
+        context = on_replica(context)
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
             await answer_count(context, profile)
         else:
+            if context.conversation is not None:
+                await start_replicas(context)
             await _Relay(context, on_row).run()
             if exchange.kept is not None and deps.capture is not None:
                 await asyncio.to_thread(deps.capture.keep_answer, exchange, route.dialect, deps.clock())
@@ -373,6 +378,9 @@ class _Relay:
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         """Wait for an engine of `name`, then dispatch. `instead`: error of the requested profile, for a fallback."""
+        running = self._deps.replicas.running if self._context.conversation is not None else None
+        if running is not None:
+            running[name] += 1
         try:
             async with self._deps.supervisor.lease(
                 name,
@@ -391,6 +399,8 @@ class _Relay:
                 self._row.granted(lease)
                 await self._dispatch(lease)
         finally:
+            if running is not None:
+                running[name] -= 1
             if self._keepalive is not None:
                 await self._keepalive.end()
                 self._keepalive = None
