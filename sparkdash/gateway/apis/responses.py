@@ -239,9 +239,8 @@ def _keeps(context: RequestContext, asked: Mapping[str, Any]) -> bool:
     Of several replicas only one would know an earlier response.
     """
     profile, store = context.profile, asked.get("store")
-    own = profile is not None and not _is_translated(context) and adapter_of(profile).keeps_responses
-    own = own and profile.replicas == 1
-    return store is True or (store is None and not own)
+    here = profile is None or profile.replicas > 1 or _is_translated(context) or not adapter_of(profile).keeps_responses
+    return here if store is None else store is True
 
 
 def _is_translated(context: RequestContext) -> bool:
