@@ -1,7 +1,7 @@
-"""Replicas: which of several engines of one profile serves a conversation. Pure.
+"""Replicas: which of several engines of one profile serves a conversation.
 
-A conversation stays where its prefix is cached. A new one goes to the least busy replica that has no more than its share
-of them; of equals the one that comes first in its own order of them (rendezvous hashing).
+A conversation stays where its prefix is cached. A new one goes to the least busy replica that has no more than its
+share of them; of equals to the one that comes first in its own order of them (rendezvous hashing). Pure.
 """
 
 from __future__ import annotations
