@@ -82,6 +82,13 @@ def _unfilled(profile: Profile) -> Iterator[Hit]:
                 yield Hit(path, f"has {hit[0]}, which nothing fills in: no shell reads it", "Write the value itself.")
 
 
+def _later_part(profile: Profile) -> Iterator[Hit]:
+    for name, ref in profile.models.items():
+        if ref.path and (hit := re.search(r"-(?!00001)\d{5}-of-(\d{5}\.gguf)$", ref.path)):
+            hint = f"Name the first: {ref.path[: hit.start()]}-00001-of-{hit[1]}."
+            yield Hit(("models", name, "path"), "is a later part of its file, which llama.cpp refuses", hint)
+
+
 def _devices(profile: Profile) -> Iterator[Hit]:
     copies = ("data-parallel-size", "dp-size", "dp")
     count = max(ways(profile), parse_token_count(lookup(profile.args, *copies)) or 1)
@@ -300,6 +307,12 @@ _GENERAL = (
         "a shell's variable where no shell reads",
         "podman and the engines take such text literally",
         _unfilled,
+    ),
+    _error(
+        "later-part",
+        "weights named by a part that is not their first",
+        "llama.cpp, llama-model-loader.cpp: model must be loaded with the first split",
+        _later_part,
     ),
     _error(
         "more-gpus-than-boxes",

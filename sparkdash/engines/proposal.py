@@ -105,7 +105,7 @@ def plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) -> 
         return None
     budget = box.total - box.reserve - facts.bytes.total - OVERHEAD_BYTES
     why = "As you gave it." if choices.context else "The model's own."
-    for held in (max(context, SEQUENCES * EACH), context):
+    for held in (max(context, SEQUENCES * min(context, EACH)), context):
         if _cache_bytes(facts, held) <= budget:
             return KvCachePlan(context, held, _cache_bytes(facts, held), why)
     if not choices.context and context > SHORTEST:

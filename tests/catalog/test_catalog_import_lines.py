@@ -105,6 +105,27 @@ def test_labels_of_a_case_are_no_steps() -> None:
     assert "a step beside the engine" not in said(imported)
 
 
+def test_a_case_whose_subject_the_script_sets_takes_its_own_branch_and_names_the_others() -> None:
+    text = """SPEC=${SPEC:-mtp}
+case "$SPEC" in
+  dflash) CFG=(--max-num-seqs 4); case $SPEC in *) X=nested ;; esac ;;
+  m?p|none) CFG=(--seed 7) ;;
+  *)
+    podman run img vllm serve c/d
+    CFG=(--seed 8) ;;
+esac
+vllm serve a/b "${CFG[@]}"
+"""
+    imported = importers.import_profiles(text)
+    assert [one["args"] for one in imported.profiles] == [{"seed": 7}]
+    for branch in (
+        "dflash) CFG=(--max-num-seqs 4); case $SPEC in *) X=nested",
+        "*) podman run img vllm serve c/d CFG=(--seed",
+    ):
+        assert f"dropped: {branch}" in said(imported)
+    assert "assigned more than once" not in said(imported)
+
+
 @pytest.mark.parametrize("word", ['${m[@]+"${m[@]}"}', '${m[@]:+"${m[@]}"}', '"${m[@]:-}"', '"${m[@]-}"', "${m[@]}"])
 def test_an_array_that_may_be_empty_gives_its_words(word: str) -> None:
     made = only(f"m=(-v /a:/b)\npodman run {word} {IMAGE} --model a/b\n")

@@ -135,6 +135,12 @@ def test_a_flag_precedes_its_variable() -> None:
     assert profile["args"] == {"ctx-size": 2}
 
 
+def test_an_image_s_engine_does_not_run_behind_another_entrypoint() -> None:
+    line = "docker run --gpus all --entrypoint /bin/bash --rm -it vllm/vllm-openai:v0.27.1"
+    with pytest.raises(ProfileError, match="starts an engine"):
+        importers.import_profiles(line)
+
+
 def test_a_command_that_serves_nothing_is_no_engine() -> None:
     imported = got("G1")
     assert [profile["profile"] for profile in imported.profiles] == ["q"]
@@ -236,6 +242,18 @@ def test_a_quadlet_says_all_that_its_lines_say() -> None:
     assert "gpu" not in profile
     for line in ("--device -/dev/accel", "--env-file $HOME/keys.env", "a line without a key"):
         assert line in said(imported)
+
+
+def test_quotes_within_a_quadlet_s_words_belong_to_the_word() -> None:
+    """As podman's own parser has it."""
+    unit = """[Container]
+Image=vllm/vllm-openai:v1
+PodmanArgs=--health-cmd="curl -sf http://localhost:8080/health || exit 1" --shm-size 4g
+Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
+"""
+    (made,) = importers.import_profiles(unit).profiles
+    assert (made["image"], made["shm_size"]) == ("vllm/vllm-openai:v1", "4g")
+    assert made["args"] == {"default-chat-template-kwargs": {"a": "b c"}}
 
 
 def test_the_text_of_another_branch_is_named_also_where_its_flags_are_the_same() -> None:

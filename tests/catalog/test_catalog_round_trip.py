@@ -111,6 +111,18 @@ def test_a_server_without_a_dialect_comes_back_equal(name: str, form: ExportForm
     assert back.engine is (EngineKind.VLLM if name in READ_AS_VLLM else EngineKind.GENERIC)
 
 
+@pytest.mark.parametrize("form", list(ExportFormat))
+def test_what_the_container_hides_comes_back_with_its_comments(form: ExportFormat) -> None:
+    """An entrypoint that is kept, and the folder of conversations, which is this box's."""
+    text = """{profile: x, engine: llamacpp, image: "a/b:1", keep_entrypoint: true, keep_kv: {max_gib: 8},
+        models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}"""
+    (first,) = importers.load_imported({"x": text}).profiles.values()
+    spec = adapter_of(first).container(first, LAUNCH)
+    back = importers.import_profiles(_exported(form, first, spec))
+    (second,) = importers.load_imported({"x": importers.yaml_text(back.profiles[0], back, "x")}).profiles.values()
+    assert second.model_dump(exclude=NOT_CARRIED) == first.model_dump(exclude=NOT_CARRIED)
+
+
 def test_comments_of_an_export_are_read_within_their_keys_only() -> None:
     text = '# sparkdash engine: "sim"\n# sparkdash modes: {"cut\n# sparkdash context: 4096\n  # sparkdash memory: {}\n'
     assert read_comments(text + f"# sparkdash request: {'[' * 1000}{']' * 1000}\n") == {"context": 4096}

@@ -67,6 +67,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("{path: /models/Qwen3.5-9B}", "{hf: Qwen/Qwen3.5-9B, revision: '${REV}'}", 6, "unfilled-variable"),
         ("/models/Qwen3.5-9B", "/models/$(hostname)/m", 6, "unfilled-variable"),
         ('"4"', "'${THREADS}'", 7, "unfilled-variable"),
+        ("Qwen3.5-9B}\n", "m-00002-of-00003.gguf}\n", 6, "later-part"),
         (FP8, "tensor-parallel-size: 4", 12, "more-gpus-than-boxes"),
         (FP8, "data-parallel-size: 2", 12, "more-gpus-than-boxes"),
         ("strategy: eager", "strategy: eager\nrequest: {temperature: hot}", 14, "request-key"),

@@ -89,6 +89,13 @@ def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint
     assert (beyond.code, "422 GiB of KV cache, and a box has 121.7" in beyond.err) == (2, True)
 
 
+def test_the_cache_of_a_short_context_holds_no_more_than_four_requests_can_fill(
+    sparkdash: Run, checkpoint: Checkpoint
+) -> None:
+    short = str(checkpoint(TENSORS, QWEN | {"max_position_embeddings": 4096}))
+    assert "# 16.4k tokens, " in sparkdash("profiles", "new", short, "--name", "short").out
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_box_that_is_too_small_is_told_so(
     sparkdash: Run, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, engine: str

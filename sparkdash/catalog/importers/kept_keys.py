@@ -14,7 +14,7 @@ KEPT = frozenset(
     {
         "about", "engine_version", "context", "memory", "request", "request_set", "request_strip", "modes", "mends_off",
         "mirror_reasoning", "first_byte_s", "between_bytes_s", "on_stuck", "protocols", "published", "silence",
-        "fork_flags", "can",
+        "fork_flags", "can", "keep_entrypoint", "keep_kv",
     }
 )  # fmt: skip
 """Keys that mean the same on another box; those that name other profiles or files are left out."""

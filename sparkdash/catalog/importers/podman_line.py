@@ -386,8 +386,9 @@ def _container(
     container = container_fields(options, notes) | {"image": words[index]}
     fill_from_script(container, exported, notes)
     hint = container.pop("name", "")
-    inside = _unwrap([*container.get("entrypoint", []), *words[index + 1 :]], notes)
-    found = engine_line.recognise_engine(inside.words, words[index])
+    entrypoint = [word for word in container.get("entrypoint", []) if word]
+    inside = _unwrap([*entrypoint, *words[index + 1 :]], notes)
+    found = engine_line.recognise_engine(inside.words, "" if entrypoint else words[index])
     if found is None and (any_server or known_container(words[index], inside.words)):
         own = name or hint.removeprefix("sparkdash-")
         return read_any_server(words[index + 1 :], container, options, notes, own)

@@ -15,7 +15,8 @@ from sparkdash.catalog.importers.values import Imported, ImportNotes, import_ref
 _UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
 _SERVICE = re.compile(r"^\[Service\]\s*$.*^ExecStart\s*=", re.MULTILINE | re.DOTALL)
 _OF_SYSTEMD = "belongs to systemd; sparkdash starts and stops the engine itself"
-_WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|(\S+))')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
+_WORD = re.compile(rf"(?:{_QUOTED.pattern}|\S)+", re.DOTALL)
 _OPTIONS = {
     "ContainerName": "--name", "AddDevice": "--device", "ShmSize": "--shm-size", "Volume": "--volume",
     "Mount": "--mount", "Tmpfs": "--tmpfs", "Network": "--network", "PublishPort": "--publish",
@@ -116,14 +117,12 @@ def _entries(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _words(value: str) -> list[str]:
-    """Split by systemd.syntax(7): quotes, C escapes inside of them, % and $ doubled."""
-    found = []
-    for hit in _WORD.finditer(value):
-        quoted = hit[1] if hit[1] is not None else hit[2]
-        if quoted is not None:
-            quoted = re.sub(r"\\(.)", lambda hit: _ESCAPES.get(hit[1], hit[1]), quoted, flags=re.DOTALL)
-        found.append(_text(hit[3] if quoted is None else quoted))
-    return found
+    """Split as podman's generator does: quotes anywhere in a word, C escapes inside of them, % and $ doubled."""
+
+    def unquoted(hit: re.Match[str]) -> str:
+        return re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), hit[1] or hit[2] or "", flags=re.DOTALL)
+
+    return [_text(_QUOTED.sub(unquoted, hit[0])) for hit in _WORD.finditer(value)]
 
 
 def _text(value: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
@@ -345,6 +347,26 @@ _REST_OF_LABEL = re.compile(r"[^;&\n()]{0,200}\)")
 """Alternatives behind the first `|` of a label of a `case`."""
 
 
+@dataclass(slots=True)
+class _Case:
+    """`case … esac` that is open."""
+
+    subject: str | None
+    """Text that chooses the branch; None while the script does not tell it, so that each branch is read."""
+    labels: list[str] = field(default_factory=list)
+    chosen: bool = False
+
+
+class _Passed(NamedTuple):
+    """Branch that is not taken, and what is put back behind it."""
+
+    depth: int
+    label: str
+    begin: int
+    variables: dict[str, Value]
+    notes: ImportNotes
+
+
 class ShellReader(WordReader):
     """Parser of a whole script in one pass."""
 
@@ -357,8 +379,8 @@ class ShellReader(WordReader):
         self._is_joined = is_joined
         self._brackets = 0
         """Round brackets of subshells that are open."""
-        self._cases = 0
-        """`case … esac` that are open."""
+        self._cases: list[_Case] = []
+        self._passed: _Passed | None = None
         self._heredocs: list[str] = []
         """Closing words of the here-documents whose text begins in the next line."""
 
@@ -367,7 +389,7 @@ class ShellReader(WordReader):
         words: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char in " \t\r" or self._text.startswith("\\\n", self._at) or self._is_prompt(words):
+            if self._is_blank(words):
                 self._at += 2 if char == "\\" else 1
             elif char == "#":
                 self._skip_joined_comment() if self._is_joined else self._skip_comment()
@@ -392,23 +414,58 @@ class ShellReader(WordReader):
         self._notes.dropped(self._text[start : self._at].strip(), "a comment; what follows it in the command is read")
 
     def _ended(self, words: list[str], separator: str) -> list[str]:
-        """Return the words of the command that `separator` ends; a label of a `case` is none."""
+        """Return the words of the command that `separator` ends; none for a label, and none in a branch not taken."""
         if words[:1] == ["case"]:
-            self._cases += 1
-            words = words[:3]
+            words = self._begin_case(words, separator)
         elif words[:1] == ["esac"]:
-            self._cases = max(self._cases - 1, 0)
-        elif self._cases and not self._brackets and self._ends_label(separator):
+            self._end_branch()
+            del self._cases[-1:]
+        elif self._ends_label(separator):
+            self._end_branch()
+            self._label(words, separator)
             return []
+        elif self._text.endswith(";;", 0, self._at):
+            self._end_branch()
         self._brackets = max(self._brackets + {"(": 1, ")": -1}.get(separator, 0), 0)
-        return words
+        return [] if self._passed else words
+
+    def _begin_case(self, words: list[str], separator: str) -> list[str]:
+        is_told = words[2:3] == ["in"] and not {"$", "`"} & set(words[1])
+        self._cases.append(_Case(words[1] if is_told else None))
+        self._label(words[3:], separator)
+        return [] if is_told else words[:3]
+
+    def _label(self, words: list[str], separator: str) -> None:
+        """Take a label of the innermost `case`; behind its bracket, begin the branch or pass it by."""
+        case = self._cases[-1]
+        case.labels += words
+        if separator != ")" or case.subject is None or self._passed:
+            return
+        if not case.chosen and any(fnmatchcase(case.subject, label) for label in case.labels):
+            case.chosen = True
+        else:
+            label = f"{'|'.join(case.labels)})"
+            self._passed = _Passed(len(self._cases), label, self._at, self._variables, self._notes)
+            self._variables, self._notes = dict(self._variables), ImportNotes()
+        case.labels = []
+
+    def _end_branch(self) -> None:
+        if self._passed and self._passed.depth == len(self._cases):
+            passed, self._passed = self._passed, None
+            self._variables, self._notes = passed.variables, passed.notes
+            text = " ".join(self._text[passed.begin : self._at].split())
+            why = f"is for another value than {self._cases[-1].subject!r}, which the script sets"
+            self._notes.dropped(f"{passed.label} {text}", why)
 
     def _ends_label(self, separator: str) -> bool:
+        if not self._cases or self._brackets:
+            return False
         return separator == ")" or (separator == "|" and _REST_OF_LABEL.match(self._text, self._at) is not None)
 
-    def _is_prompt(self, words: list[str]) -> bool:
-        """Whether a prompt of a terminal, `$ `, stands here before a command."""
-        return not words and self._text.startswith("$ ", self._at)
+    def _is_blank(self, words: list[str]) -> bool:
+        """Whether nothing of a command stands here: white space, a line that goes on, or a terminal's prompt, `$ `."""
+        blank = (" ", "\t", "\r", "\\\n")
+        return self._text.startswith(blank if words else (*blank, "$ "), self._at)
 
     def _redirection(self, words: list[str]) -> None:
         if hit := _HEREDOC.match(self._text, self._at):

@@ -24,7 +24,7 @@ from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
 from sparkdash.engines.start_stages import Lever
-from sparkdash.units import MIB
+from sparkdash.units import MIB, tokens
 
 # /metrics is off unless asked for.
 DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
@@ -147,7 +147,7 @@ class LlamaCpp(EngineAdapter):
         drafter="model-draft",
         short=MappingProxyType(_SHORT),
         resolves_long=True,
-        ours=frozenset({("metrics",), ("no-mmap",), ("load-mode", "none")}),
+        ours=frozenset({("metrics",), ("no-mmap",), ("load-mode", "none"), ("slot-save-path", containers.KV_TARGET)}),
     )
     owned_by = "llamacpp"
     cached_loaders = frozenset({"", "auto", "none", "mmap", "mlock", "mmap+mlock"})
@@ -245,7 +245,9 @@ class LlamaCpp(EngineAdapter):
     ) -> None:
         proposal.arg("n-gpu-layers", 999, "All of them: the memory is one pool, and the GPU reads it faster.")
         if cache is not None:
-            proposal.arg("ctx-size", cache.held, f"{cache.why} llama.cpp counts the tokens of all slots together.")
+            each = f"{SEQUENCES} requests of {tokens(cache.held // SEQUENCES)}."
+            why = cache.why if cache.held == cache.context else each
+            proposal.arg("ctx-size", cache.held, f"{why} llama.cpp counts the tokens of all slots together.")
             proposal.arg("parallel", SEQUENCES, "Slots: requests at once.")
             proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
 
