@@ -280,6 +280,7 @@ class _Relay:
 
         class Server(socketserver.ThreadingTCPServer):
             allow_reuse_address = daemon_threads = True
+            request_queue_size = 64
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]

@@ -7,8 +7,11 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import own_run
 import pytest
@@ -162,6 +165,62 @@ def test_a_profile_for_two_or_four_boxes_takes_four_and_is_back_on_two_when_one_
     until_gone(four, "d", "e")
     assert answer(spark, "either") in ("stop", "length")
     assert spark.ready_nodes() == {"either": ["local", "spark2"]}, "who serves is not stopped for more boxes"
+
+
+AGENTS = [f"agent-{number}" for number in range(20)]
+
+
+def replica_of(spark: HostDaemon, agent: str) -> str:
+    """Ask for one more turn of a session; return the engine that answered, by the name that it serves."""
+    body = {"model": "many", "messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
+    headers = {"Content-Type": "application/json", "X-Session-ID": agent}
+    request = urllib.request.Request(f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=90) as reply:
+        return str(json.load(reply)["model"])
+
+
+def test_twenty_sessions_keep_to_four_replicas_and_none_is_lost_by_an_update_or_a_kill(
+    spark: HostDaemon, four: TwoHosts
+) -> None:
+    assert spark.sparkdash("stop", "--all").returncode in (0, 3)
+    engines = {"many": "local", **{f"many@{box}": box for box in BOXES[1:]}}
+
+    def use(build: str) -> set[str]:
+        spark.write("many", yaml12.dump(profile(1, "many", replicas=4, env={"BUILD": build})))
+        up(spark, "many")
+        return set(
+            spark.until_state(lambda state: len(fingerprints(state)) == len(engines) and is_settled(state))["engines"]
+        )
+
+    def fingerprints(state: dict[str, Any]) -> dict[str, str]:
+        return {name: each["fingerprint"] for name, each in state["engines"].items() if each["state"] == "ready"}
+
+    def is_settled(state: dict[str, Any]) -> bool:
+        written = {each["name"]: each["fingerprint"] for each in state["profiles"]}
+        return all(written[name] == found for name, found in fingerprints(state).items())
+
+    with ThreadPoolExecutor(len(AGENTS)) as threads:
+
+        def turn() -> dict[str, str]:
+            return dict(zip(AGENTS, threads.map(lambda agent: replica_of(spark, agent), AGENTS), strict=True))
+
+        assert use("1") == {*engines}
+        assert spark.ready_nodes() == {name: [box] for name, box in engines.items()}
+        homes = turn()
+        assert all(turn() == homes for _ in range(4))
+        assert max(Counter(homes.values()).values()) <= 1.3 * len(AGENTS) / len(engines)
+
+        updated = threads.submit(use, "2")
+        while not updated.done():
+            assert {*turn().values()} <= {*engines}  # an error would be raised
+        updated.result()
+
+        homes = turn()
+        (container,) = four.containers("d")
+        four.run("d", "podman", "kill", "--signal", "KILL", container)
+        after = turn()
+        assert "many@spark3" not in after.values()
+        assert {agent: home for agent, home in homes.items() if home != "many@spark3"}.items() <= after.items()
 
 
 @pytest.mark.real

@@ -36,7 +36,7 @@ PRESSED = 0.10
 
 def profile_of(act: GuardAct) -> str:
     """Return the profile that was killed: as the daemon had named it, or out of the container's name."""
-    return act.profile or (act.container or "").removeprefix(CONTAINER_PREFIX).replace(".", "/")
+    return act.profile or (act.container or "").removeprefix(CONTAINER_PREFIX).replace("..", "@").replace(".", "/")
 
 
 def killed(node: str, act: GuardAct) -> EngineError:
