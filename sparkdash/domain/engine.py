@@ -147,6 +147,10 @@ class Engine(Frozen):
     liveness: Liveness | None = None
 
     @property
+    def is_stuck(self) -> bool:
+        return self.liveness is not None and self.liveness.state is LivenessState.STUCK
+
+    @property
     def is_foreign(self) -> bool:
         """Whether the server runs by itself: sparkdash uses it, and can neither start nor stop it."""
         return self.kind.is_external

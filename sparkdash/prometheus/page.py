@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
-from sparkdash.domain.engine import Engine, EngineState, LivenessState
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.memory import GuardLevel
 from sparkdash.domain.metric import Gpu, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL
@@ -231,8 +231,7 @@ def _states(state: ScrapedState) -> Iterator[MetricFamily]:
 
 def _state(state: ScrapedState, engine: Engine) -> str:
     if engine.state in SERVING:
-        is_stuck = engine.liveness is not None and engine.liveness.state is LivenessState.STUCK
-        return "stuck" if is_stuck else "serving"
+        return "stuck" if engine.is_stuck else "serving"
     if (word := _ENDS.get(engine.state)) is not None:
         return word
     swap = state.snapshot.swap_to(engine.profile)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.catalog import with_replicas
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, Liveness, LivenessState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import AdmissionError
@@ -167,6 +167,15 @@ async def test_each_of_twenty_sessions_stays_on_one_engine_and_moves_only_when_i
         house.supervisor.leases.clear()
         await asyncio.gather(*(_ask(house, agent) for agent in AGENTS))
         assert {name: _agents(engine) for name, engine in engines.items()} == after
+
+
+async def test_a_replica_that_is_stuck_gets_no_conversation(house: Any, tools: SimpleNamespace) -> None:
+    async with four_engines(house, tools) as engines:
+        stuck = Liveness(state=LivenessState.STUCK, since=0.0)
+        house.bus.publish(EngineChanged(engine=tools.ready("alpha@b").replace(liveness=stuck)))
+        for agent in AGENTS:
+            await _ask(house, agent)
+        assert engines["alpha@b"].seen == []
 
 
 async def test_a_request_that_shares_its_engine_has_the_absent_ones_come(house: Any, tools: SimpleNamespace) -> None:

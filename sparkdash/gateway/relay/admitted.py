@@ -345,7 +345,9 @@ def next_replica(context: RequestContext, tried: Sequence[str]) -> str | None:
     if context.conversation is None:
         return None
     names = [each for each in replica_names(deps.catalog().profiles, base_name(context.name)) if each not in tried]
-    found = _nearest_to_run(names, deps.bus.snapshot) or names[:1]
+    snapshot = deps.bus.snapshot
+    well = [each for each in names if (engine := snapshot.engines.get(each)) is None or not engine.is_stuck]
+    found = _nearest_to_run(well or names, snapshot) or names[:1]
     return deps.replicas.choose(context.conversation, found) if found else None
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from textual import events
 
-from sparkdash.domain.engine import Engine, EngineState, LivenessState
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import about, estimate_text, step_share, still_text, time_left, wait_text
 from sparkdash.domain.state import Figures
@@ -269,8 +269,7 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
         loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
     name = styled(f"{engine.profile} ", Style.STRONG) if view.large_swap else EMPTY
     repaired = engine_figures.repair_summary(engine.profile, view)
-    stuck = engine.liveness is not None and engine.liveness.state is LivenessState.STUCK
-    far = TROUBLE_KEYS if stuck or engine.state is EngineState.FAILED else _url(view)
+    far = TROUBLE_KEYS if engine.is_stuck or engine.state is EngineState.FAILED else _url(view)
     return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), far)
 
 
