@@ -153,6 +153,7 @@ _EXPECTED = {
     "bool_type": "true or false", "bool_parsing": "true or false",
     "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
     "float_type": "a number", "float_parsing": "a number", "finite_number": "a number",
+    "literal_error": "one of {expected}",
     "string_type": "text", "string_too_short": "some text", "string_pattern_mismatch": "of the form {pattern}",
     "greater_than": "more than {gt}", "greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}",
 }  # fmt: skip

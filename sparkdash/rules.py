@@ -246,7 +246,7 @@ def refused_flag(profile: Profile) -> Hit | None:
 LITERAL = "secret-literal"
 _KEYS = {
     "env": is_secret_variable, "env_by_node": is_secret_variable, "args": is_secret_flag, "command": never,
-    "request": never, "request_set": never, "modes": never,
+    "starter": never, "request": never, "request_set": never, "modes": never,
 }  # fmt: skip
 """Parts of a profile that reach an engine or a client, each with the test that marks a name as secret."""
 
@@ -284,8 +284,19 @@ def _warning(name: str, about: str, evidence: str, find: Callable[[Profile], Ite
     return Rule(name, Severity.WARNING, about, evidence, find)
 
 
+def _on_the_host(profile: Profile) -> Iterator[Hit]:
+    if profile.starter:
+        yield Hit(("starter",), "runs on this box as the daemon's user, in no container", "Read each command first.")
+
+
 _GENERAL = (
     *FLAG_RULES,
+    _warning(
+        "starter-on-host",
+        "commands of a profile run outside any container",
+        "docs/swaps.md, Another starter",
+        _on_the_host,
+    ),
     _warning(
         "trust-remote-code",
         "code from a model's repository runs in the engine",

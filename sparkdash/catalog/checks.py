@@ -12,7 +12,7 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.domain import profile as profiles
-from sparkdash.domain.node import RANK_ARGS
+from sparkdash.domain.node import LOCAL, RANK_ARGS
 from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, Profile, ServerSpec, placeholders
 from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import described_server, known_server, server_of
@@ -21,6 +21,7 @@ from sparkdash.engines.registry import adapter
 
 SERVER_PLACEHOLDERS = frozenset({"port", "name", "model_id", "revision"})
 """Placeholders of a generic server beside those of its models."""
+STARTER_PLACEHOLDERS = frozenset({"port", "name", "cidfile"})
 
 
 def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -29,7 +30,7 @@ def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProbl
         hint = "Remove it; a server that runs by itself is `engine: openai`."
         yield section.problem(("url",), "is only for engines 'openai' and 'remote'", hint)
     command = profile.command or (known.command if known else ())
-    if profile.image is None and not command:
+    if profile.image is None and not command and not profile.starter:
         hint = "Name the image; without containers, give `command: [/path/to/program]`."
         yield section.problem(("image",), "is missing, and nothing else says what to start", hint, code="missing")
     args = {**(known.args if known else {}), **profile.args}
@@ -38,7 +39,7 @@ def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProbl
     if told and profile.server and profile.server.port is not None:
         hint = "Remove one: {port} is a free port of the box, `port` a fixed one inside the container."
         yield section.problem(("server", "port"), "is given, and {port} is told to the server too", hint)
-    if server.port is None and not told:
+    if server.port is None and not told and not profile.starter:
         hint = "Put {port} into `command` or `args`, or give the fixed port: `server: {port: 8000}`."
         yield section.problem(("server",), "nothing tells on which port the server listens", hint, code="missing")
     for name in sorted(placeholders([known.command, dict(known.args)] if known else []) - SERVER_PLACEHOLDERS):
@@ -135,6 +136,19 @@ def _replicas(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     if profile.replicas > 1 and (profile.engine.is_external or profile.nodes > 1 or profile.node is not None):
         text = "is only for a profile that sparkdash starts on one node, and not on a given one"
         yield section.problem(("replicas",), text, "Remove it, or `nodes` and `node`.")
+
+
+def _starter(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    if not profile.starter:
+        return
+    others = ("image", "build", "command", "keep_kv", "security", "url")
+    for key in (key for key in others if getattr(profile, key)):
+        yield section.problem((key,), "is not for an engine that a starter launches", "Remove one of the two.")
+    if (profile.nodes, profile.node) != (1, LOCAL):
+        yield section.problem(("starter",), "launches engines on this box alone", "Remove `nodes` and `node`.")
+    if not any("{port}" in word for word in (*profile.starter.get("start", ()), *profile.env.values())):
+        hint = "Write `start: [PROGRAM, …, --port, {port}]`, and let it run as long as the engine does."
+        yield section.problem(("starter",), "`start` does not hand {port} on", hint, code="missing")
 
 
 def _spread(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -235,7 +249,7 @@ def _server_keys(section: Section, profile: Profile) -> Iterator[ProfileProblem]
 
 def _container_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     kind = profile.engine
-    if profile.image is None and not profile.command:
+    if profile.image is None and not profile.command and not profile.starter:
         hint = "Name the image; without containers, give `command: [/path/to/program]`."
         yield section.problem(("image",), f"is missing, and {kind} runs in a container", hint, code="missing")
     if "target" not in profile.models:
@@ -302,10 +316,11 @@ def _names_model(profile: Profile, key: str) -> bool:
 
 
 def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    for key in ("args", "env", "command"):
+    for key in ("args", "env", "command", "starter"):
         for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
-                of_server = name in SERVER_PLACEHOLDERS and described_server(profile)
+                of_server = name in (STARTER_PLACEHOLDERS if profile.starter else SERVER_PLACEHOLDERS)
+                of_server = of_server and bool(profile.starter or described_server(profile))
                 of_node = key == "env" and profile.nodes > 1 and name in profiles.NODE_WORDS
                 if name not in profile.models and not of_server and not of_node:
                     text = f"names the model {{{name}}}, which is not under `models`"
@@ -327,4 +342,7 @@ def _paths(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
                 yield section.problem(("mounts", index, key), f"{path!r} is not absolute", "Begin it with /.")
 
 
-_CHECKS = (_engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests, _nodes, _replicas, _spread, _build)
+_CHECKS = (
+    _engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests,
+    _nodes, _replicas, _spread, _build, _starter,
+)  # fmt: skip

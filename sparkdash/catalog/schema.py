@@ -84,8 +84,8 @@ def _complaint(item: ErrorDetails, top: tuple[str, ...]) -> Complaint:
     if kind == "enum":
         return _choice(path, found)
     if path[-1] == _KEY:
-        text, hint = f"the key {found!r} must be text", f'Write it in quotes: "{found}".'
-        return Complaint(_without_unions(path[:-1]), text, hint)
+        hint = f'Write it in quotes: "{found}".' if kind == "string_type" else None
+        return Complaint(_without_unions(path[:-1]), f"the key {found!r} {expected(item)}", hint)
     if (real := _without_unions(path)) != path:
         return Complaint(real, f"cannot have the value {_short(found)}", "Write it in quotes.")
     return Complaint(path, f"{expected(item)}, not {_short(found)}", _hint(path, kind, found))

@@ -26,8 +26,7 @@ from sparkdash.host import inventory, meminfo
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.inventory import Image, ProfileStock
 from sparkdash.host.podman.argv import shell
-from sparkdash.host.podman.podman import Podman
-from sparkdash.host.processes.process import Process
+from sparkdash.host.podman.with_starters import runtime_called
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.node_file import nodes_file, read_nodes
 from sparkdash.rules import redact_profile
@@ -206,9 +205,7 @@ def _managed(name: str) -> Profile:
 
 
 def make_runtime(known: Settings) -> Runtime:
-    if known.runtime == "process":
-        return Process(paths.state_dir() / "processes")
-    return Podman(known.runtime)
+    return runtime_called(known.runtime)
 
 
 def stored_flags(profile: Profile, known: Settings) -> KnownFlags | None:
@@ -235,4 +232,4 @@ def container_spec(
         flags=stored_flags(profile, known) if kept_flags else None,
         nodes=planned_nodes(profile, known, others),
     )
-    return adapter_of(profile).container(profile, launch)
+    return adapter_of(profile).launched(profile, launch)

@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -177,7 +176,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         guard=MemoryGuard(settings),
         memory_helper=MemoryHelper(),
         handover=inherited,
-        extra_tasks=(lambda daemon: _attended(daemon, notifier), lambda _: limit_logs(partial(_logs, settings))),
+        extra_tasks=(lambda daemon: _attended(daemon, notifier), lambda _: limit_logs(_logs)),
     )
     uvloop.run(serve(parts, ready=lambda _: _freeze()))
 
@@ -198,25 +197,15 @@ def _freeze() -> None:
 
 
 def _runtime(settings: Settings) -> Runtime:
-    if settings.runtime == "process":
-        from sparkdash.host.processes.process import Process
+    from sparkdash.host.podman.with_starters import runtime_called
 
-        return Process(_processes())
-    from sparkdash.host.podman.podman import Podman
-
-    return Podman(settings.runtime)
+    return runtime_called(settings.runtime)
 
 
-def _logs(settings: Settings) -> list[Path]:
-    if settings.runtime != "process":
-        return [paths.daemon_log()]
-    from sparkdash.host.processes.process import Process
+def _logs() -> list[Path]:
+    from sparkdash.host.podman.with_starters import processes_of_daemon
 
-    return [paths.daemon_log(), *Process(_processes()).log_files()]
-
-
-def _processes() -> Path:
-    return paths.state_dir() / "processes"
+    return [paths.daemon_log(), *processes_of_daemon().log_files()]
 
 
 async def _attended(daemon: Daemon, notifier: listeners.Notifier) -> None:

@@ -43,8 +43,7 @@ from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory.account import Sources, account_for_memory
-from sparkdash.host.podman.podman import Podman
-from sparkdash.host.processes.process import Process
+from sparkdash.host.podman.with_starters import runtime_called
 from sparkdash.paths import open_regular
 from sparkdash.rules import findings
 from sparkdash.settings import Settings
@@ -147,7 +146,7 @@ def read_profiles(settings: Settings) -> ProfilesSeen:
 
 async def read_account(settings: Settings) -> MemoryAccount:
     """Account for the box's memory by holder; our engines are known by their labels. Raises HostError."""
-    runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
+    runtime = runtime_called(settings.runtime)
     return await account_for_memory(Sources(runtime=runtime, gpu=BoxReader().gpu, owner=paths.owner()))
 
 

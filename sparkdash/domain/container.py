@@ -37,6 +37,8 @@ class ContainerSpec(Frozen):
     name: str
     image: str | None
     argv: tuple[str, ...]
+    prepare: tuple[str, ...] = ()
+    """Command that must succeed before anything is stopped for the engine; only for a process runtime."""
     port: int
     """TCP port on 127.0.0.1 that the engine will listen on."""
     env: dict[str, str] = {}

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.images import ImageBuild
-from sparkdash.domain.node import NODE_NAME
+from sparkdash.domain.node import LOCAL, NODE_NAME
 from sparkdash.domain.request import ServerRoute
 from sparkdash.units import GIB
 
@@ -371,6 +371,10 @@ class Profile(Frozen):
     """How the image is made, where no registry has it; `sparkdash build` carries it out."""
     command: tuple[str, ...] = ()
     """The program in the container, before the engine's arguments; empty: the adapter's default."""
+    starter: dict[Literal["prepare", "start"], tuple[str, ...]] = {}
+    """Commands of another program that launches the engine on this box, instead of `image` and `command`. `start` runs
+    as long as the engine does; `prepare` ends before anything is stopped.
+    """
     keep_entrypoint: bool = False
     """Whether the image's entrypoint runs the command, as NVIDIA's does, which chooses CUDA's compatibility libraries.
     """
@@ -480,6 +484,12 @@ class Profile(Frozen):
         names = [name for item in items or () for name in (item if isinstance(item, dict) else [item])]
         return given | {"serves": names, "models": models | found, "adapters": list(found)}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _start_here(cls, given: Any) -> Any:
+        """Keep what another program starts on this box, where it is watched."""
+        return {"node": LOCAL} | given if isinstance(given, dict) and given.get("starter") else given
+
     def on(self, count: int) -> Profile:
         """Return the profile as it is started on `count` nodes."""
         args = self.fewer.get(count)
@@ -550,7 +560,16 @@ class Profile(Frozen):
         # likewise: nothing that ran before had these
         launch |= {
             key: value
-            for key in ("node", "adapters", "env_by_node", "ray_command", "keep_entrypoint", "security", "fewer")
+            for key in (
+                "node",
+                "adapters",
+                "env_by_node",
+                "ray_command",
+                "keep_entrypoint",
+                "security",
+                "fewer",
+                "starter",
+            )
             if (value := getattr(self, key))
         }
         if self.keep_kv:

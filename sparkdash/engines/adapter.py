@@ -19,7 +19,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, logs, memory_terms
 from sparkdash.engines.argv import NO_LISTS, ListArgs, version_of
-from sparkdash.engines.containers import LaunchContext, is_own_program, program
+from sparkdash.engines.containers import LaunchContext, is_own_program, program, started_elsewhere
 from sparkdash.engines.flag_table import FlagSource
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, OwnerChoices, Proposal, plan_cache
@@ -147,6 +147,10 @@ class EngineAdapter:
         return self
 
     # -- its launch
+
+    def launched(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
+        """Build what a start runs: the starter of a profile that has one, else the container. Raises ProfileError."""
+        return started_elsewhere(profile, launch) if profile.starter else self.container(profile, launch)
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container. Raises ProfileError: the profile lacks what is needed, or is not started from here."""

@@ -69,6 +69,10 @@ def fill_placeholders(value: Any, models: Mapping[str, ModelRef]) -> Any:
     return value
 
 
+def fill_words(text: str, values: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda hit: values.get(hit[1], hit[0]), text)
+
+
 def flag_words(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: ListArgs = NO_LISTS) -> list[str]:
     """Turn entries into flags: True is bare, None and False are left out, mappings and lists are JSON (but `lists`)."""
     given = (

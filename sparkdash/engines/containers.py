@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
+from typing import Literal
 
 from sparkdash.domain import container
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Mount, Profile
-from sparkdash.engines.argv import container_name, fill_placeholders
+from sparkdash.engines.argv import container_name, fill_placeholders, fill_words
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import ProfileError
 
@@ -178,6 +179,21 @@ def build_container(
         shm_size=profile.shm_size or shm_size,
         seccomp=f"{launch.cache_dir}/seccomp-{profile.security}.json" if profile.security else None,
         keeps_entrypoint=profile.keep_entrypoint,
+    )
+
+
+def started_elsewhere(profile: Profile, launch: LaunchContext) -> ContainerSpec:
+    """Build what the profile's starter runs on this box: a process, also beside a runtime of containers."""
+    values = {"port": str(launch.port), "name": profile.name} | {name: ref.ref for name, ref in profile.models.items()}
+
+    def filled(command: Literal["prepare", "start"]) -> tuple[str, ...]:
+        return tuple(fill_words(word, values) for word in profile.starter.get(command, ()))
+
+    spec = build_container(profile, replace(launch, containerised=False), filled("start"))
+    return spec.replace(
+        prepare=filled("prepare"),
+        env={key: fill_words(value, values) for key, value in spec.env.items()},
+        stop_signal=profile.server.stop_signal if profile.server else None,
     )
 
 

@@ -75,6 +75,11 @@ Write = Callable[..., Path]
         ("args:", "variants:\n  a:\n    profile: x\nargs:", "10: variants.a.profile: unknown key."),
         ("args:", "variants:\n  a: {}\n  a: {}\nargs:", "10: a: it is given twice. Keep one of the two."),
         ("args:", "mounts: [{source: data, target: /data}]\nargs:", "8: mounts.0.source: 'data' is not absolute."),
+        ("args:", "parallel: {tpp: 2}\nargs:", "8: parallel.tpp: the key 'tpp' must be one of 'tp', 'pp', 'dp', 'ep' or 'dcp'."),
+        ("image: localhost/tiny", "starter: {start: [run]}", "4: starter: `start` does not hand {port} on."),
+        ("args:", "starter: {start: [run, '{port}']}\nargs:", "4: image: is not for an engine that a starter launches."),
+        ("image: localhost/tiny", "starter: {start: [run, '{port}', '{prt}']}", "4: starter.start.2: names the model {prt}"),
+        ("image: localhost/tiny", "node: spark2\nstarter: {start: [run, '{port}']}", "5: starter: launches engines on this box alone."),
     ],
 )  # fmt: skip
 def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: str, good: str, told: Told) -> None:

@@ -62,6 +62,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         (FP8, "max-num-batched-tokens: 65536", 12, "max-num-batched-tokens"),
         (FP8, "enable-sleep-mode: true", 12, "sleep-mode"),
         (FP8, "trust-remote-code: true", 12, "trust-remote-code"),
+        ("image: localhost/tiny", "starter: {start: [run, '{port}']}", 4, "starter-on-host"),
         ("4096", '"$((4*1024))"', 11, "unfilled-variable"),
         ("4096", "${LENGTH}", 11, "unfilled-variable"),
         ("{path: /models/Qwen3.5-9B}", "{hf: Qwen/Qwen3.5-9B, revision: '${REV}'}", 6, "unfilled-variable"),

@@ -97,7 +97,7 @@ def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
         cache_dir="~/.cache/sparkdash", flags=FlagStore(paths.flags_dir()).of(profile, containerised=containerised),
     )  # fmt: skip
     try:
-        spec = adapter_of(profile).container(profile, launch)
+        spec = adapter_of(profile).launched(profile, launch)
     except SparkdashError:
         return ()
     return masked_command(spec.argv)

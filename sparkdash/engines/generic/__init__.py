@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile, ServerKind, ServerSpec
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile, ServerKind, ServerSpec
 from sparkdash.domain.request import ROUTE_PATHS, ROUTE_TASKS, ServerRoute, Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
@@ -54,8 +54,7 @@ class Generic(EngineAdapter):
         command = profile.command or (known.command if known else ())
         args = argv.overlay_args(tuple(known.args.items()) if known else (), profile.args)
         own = _values(profile, launch.port)
-        words = [_filled(word, own) for word in command]
-        words += [_filled(word, own) for word in argv.flag_words(args, {})]
+        words = [argv.fill_words(word, own) for word in (*command, *argv.flag_words(args, {}))]
         words = [argv.fill_placeholders(word, profile.models) for word in words]
         spec = containers.build_container(
             profile,
@@ -68,7 +67,7 @@ class Generic(EngineAdapter):
         told_port = any("{port}" in word for word in told)
         _refuse_unstartable(profile, server, launch, command, told_port=told_port)
         return spec.replace(
-            env={key: _filled(value, own) for key, value in spec.env.items()},
+            env={key: argv.fill_words(value, own) for key, value in spec.env.items()},
             keeps_entrypoint=spec.keeps_entrypoint
             or (launch.containerised and (server.keep_entrypoint or not command)),
             inner_port=server.port if launch.containerised and not told_port else None,
@@ -117,10 +116,6 @@ def _values(profile: Profile, port: int) -> dict[str, str]:
         "model_id": profile.model_id or profile.name,
         "revision": (target.revision if target else None) or "main",
     }
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda hit: values.get(hit[1], hit[0]), text)
 
 
 def _refuse_unstartable(

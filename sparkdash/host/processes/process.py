@@ -32,12 +32,13 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host.command import LineSplitter, command_output
+from sparkdash.host.command import LineSplitter, command_output, run_command
 from sparkdash.host.log_limit import first_kept, open_at
 from sparkdash.host.processes import ending, leftovers, proc
 from sparkdash.host.thread import in_thread
 from sparkdash.paths import read_small_file
-from sparkdash.redaction import MASK, is_secret_variable
+from sparkdash.redaction import MASK, is_secret_variable, masked
+from sparkdash.units import duration, one_line
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -99,6 +100,7 @@ class ProcessRecords:
         """Remove record and log. Idempotent."""
         self._file(name).unlink(missing_ok=True)
         self.log(name).unlink(missing_ok=True)
+        self.cid(name).unlink(missing_ok=True)
 
     def prepare(self) -> None:
         """Make the folder. Raises HostError if that fails."""
@@ -112,6 +114,10 @@ class ProcessRecords:
 
     def log(self, name: str) -> Path:
         return self._file(name, "log")
+
+    def cid(self, name: str) -> Path:
+        """File in which `docker run --cidfile` writes the id of the container that it runs for the process."""
+        return self._file(name, "cid")
 
     def _file(self, name: str, kind: str = "json") -> Path:
         if not _NAME.fullmatch(name):
@@ -130,6 +136,13 @@ LOG_POLL_S = 0.15
 
 OUTPUT_BYTES = 2**20
 """Limit of a program's list of flags; vLLM's has 155 KB."""
+SAID = 400
+"""Last characters of a failed command's output that its error repeats."""
+
+CID_FILE = "{cidfile}"
+"""Word of a command for the file of `ProcessRecords.cid`."""
+PREPARE_S = 3600.0
+"""Deadline of a command that prepares a start; it may copy weights, and the old engine serves meanwhile."""
 
 _CHUNK = 65536
 
@@ -170,9 +183,15 @@ class Process:
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             raise HostError(f"{spec.argv[0]} could not be asked: {error}.", code="command_missing") from None
 
+    def holds(self, name: str) -> bool:
+        return self._records.get(name) is not None
+
     async def check_start(self, spec: ContainerSpec) -> None:
-        if shutil.which(spec.argv[0], path=spec.env.get("PATH")) is None:
-            raise _no_program(spec, "No such file or directory")
+        for word in (*spec.prepare[:1], spec.argv[0]):
+            if shutil.which(word, path=spec.env.get("PATH")) is None:
+                raise _no_program(spec.replace(argv=(word,)), "No such file or directory")
+        if spec.prepare:
+            await _prepare(spec)
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Start a process in a session of its own. Raises HostError: command_missing, disk_full, state_unwritable."""
@@ -272,11 +291,11 @@ class Process:
 
     def _spawn(self, spec: ContainerSpec) -> ProcessRecord:
         """Start by posix_spawn: asyncio and Popen would end the child with the daemon, or warn that it lives on."""
-        log = str(self._records.log(spec.name))
+        log, cid = str(self._records.log(spec.name)), str(self._records.cid(spec.name))
         try:
             pid = os.posix_spawnp(
                 spec.argv[0],
-                spec.argv,
+                [word.replace(CID_FILE, cid) for word in spec.argv],
                 {**os.environ, **spec.env},
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -330,7 +349,12 @@ class Process:
         """Living processes of the record, also those that outlived their leader while its pid is not reused."""
         now = proc.birth(record.pid)
         same_boot = record.birth.startswith(f"{proc.boot()}:")
-        return proc.family(record.pid) if now == record.birth or (now is None and same_boot) else set()
+        if now != record.birth and (now is not None or not same_boot):
+            return set()
+        with suppress(OSError):
+            container = read_small_file(self._records.cid(record.name)).decode(errors="replace").strip()
+            return proc.family(record.pid) | leftovers.processes_in_containers([container])[container]
+        return proc.family(record.pid)
 
 
 def _alive(record: ProcessRecord) -> bool:
@@ -364,9 +388,23 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
+async def _prepare(spec: ContainerSpec) -> None:
+    """Run the command that prepares a start. Raises HostError: it failed, or took too long."""
+    try:
+        done = await run_command(spec.prepare, deadline_s=PREPARE_S, env={**os.environ, **spec.env})
+        why = f"ended with {done.code}: {masked(one_line((done.err or done.out).strip()[-SAID:]))}" if done.code else ""
+    except TimeoutError:
+        why = f"took more than {duration(PREPARE_S)}"
+    except (OSError, ValueError) as error:
+        why = f"could not be run: {error}"
+    if why:
+        text = f"{spec.name} is not started: {spec.prepare[0]}, which prepares it, {why}."
+        raise HostError(text, code="prepare_failed", hint="Correct `starter.prepare` in the profile.")
+
+
 def _no_program(spec: ContainerSpec, why: str) -> HostError:
     return HostError(
         f"{spec.name} could not start: {spec.argv[0]}: {why}.",
         code="command_missing",
-        hint="Install the engine, or correct `command` in the profile.",
+        hint="Install the engine, or correct `command` or `starter` in the profile.",
     )

@@ -83,7 +83,7 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], know
         nodes=on,
         master_port=tools.ports.take({*given, port}) if len(on) > 1 else 0,
     )
-    spec = tools.adapter(target).container(target, launch)
+    spec = tools.adapter(target).launched(target, launch)
     return with_marks(spec, tools.owner)
 
 
@@ -302,7 +302,12 @@ class Transition:
             if error.code == "port_in_use" and any(engine.port for engine in self.evict):
                 return  # theirs is free then
             raise
+        waits_for = self.record.swap.waits_for
+        if spec.prepare:
+            self.record.waits(f"{spec.prepare[0]} to prepare {target.name}")
         await self.tools.runtime.check_start(spec)
+        if spec.prepare:
+            self.record.waits(waits_for)
 
     async def _drain(self) -> None:
         if self.drained.is_set():
