@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from sparkdash.catalog.catalog import nearest
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
-from sparkdash.domain.metric import Gpu
+from sparkdash.domain.metric import DiskRate, Gpu
 from sparkdash.domain.node import Finding, Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
@@ -96,6 +96,8 @@ class Readings:
     """Free blocks before and after the last loads, oldest first."""
     kernel_log: KernelFindings | Unreadable | None = None
     """Lines of the kernel's log of the last day; None where it is closed to this user."""
+    disk_rate: DiskRate | Unreadable | None = None
+    """Rate at which weights were read just now; None without any that are not in memory."""
 
     @property
     def rootless(self) -> bool:
@@ -259,6 +261,8 @@ class CheckReads(TypedDict, total=False):
     loads: bool
     account: bool
     kernel: bool
+    disk_rate: bool
+    """Reads weights for two seconds, so that such a check runs only when it is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +319,8 @@ def results_of(said: Iterator[CheckResult]) -> Iterator[CheckResult]:
 
 def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
     """Checks of these names, in the order of the register; all without names. Raises AdmissionError."""
-    return choose_checks(CHECKS, names)
+    wanted = tuple(names)
+    return tuple(one for one in choose_checks(CHECKS, wanted) if wanted or not one.needs.get("disk_rate"))
 
 
 def judge(readings: Readings, chosen: Sequence[Check]) -> tuple[Finding, ...]:

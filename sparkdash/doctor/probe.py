@@ -34,14 +34,16 @@ from sparkdash.doctor.check import (
     judge,
 )
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
-from sparkdash.domain.metric import Gpu
+from sparkdash.domain.metric import DiskRate, Gpu
 from sparkdash.domain.node import Finding
 from sparkdash.engines.rule import Severity
 from sparkdash.errors import SparkdashError
+from sparkdash.host import disk_rate
 from sparkdash.host.box import BoxReader, Nvml
 from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.local_weights import weight_files_of
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.podman.with_starters import runtime_called
 from sparkdash.paths import open_regular
@@ -87,6 +89,8 @@ def _work(future: Future[V], work: Callable[[], V]) -> None:
 COMMAND_S = 15.0
 """Time limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
 DAY_S = 86_400.0
+DISK_S = 30.0
+"""Time limit of measuring the disk: folders of dozens of models are listed first."""
 NVML_S = 10.0
 """Time limit of a reading of the GPU: without the persistence daemon the first one initialises the driver."""
 LOOKS, APART_S = 3, 1.0
@@ -160,6 +164,12 @@ async def read_kernel_log() -> KernelFindings | None:
     return await KernelLog().since(time.time() - DAY_S)
 
 
+def measure_disk(settings: Settings) -> DiskRate | None:
+    """Read weights of the profiles for a moment. Raises OSError."""
+    profiles, home = catalog.load_catalog(settings.profile_folders()).profiles.values(), settings.hf_home.expanduser()
+    return disk_rate.measure({file for one in profiles for ref in one.weights for file in weight_files_of(ref, home)})
+
+
 FILE_LIMIT = 1 << 20
 """Bytes of a file that are read; a CDI spec of one GPU has 20 kB."""
 
@@ -184,6 +194,7 @@ class Probe:
     loads: Callable[[], Sequence[LoadContiguity]] = read_loads
     account: Callable[[Settings], Awaitable[MemoryAccount]] = read_account
     kernel_log: Callable[[], Awaitable[KernelFindings | None]] = read_kernel_log
+    disk_rate: Callable[[Settings], DiskRate | None] = measure_disk
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     page_size: int = field(default_factory=resource.getpagesize)
@@ -206,6 +217,7 @@ class Probe:
         account = await _read_if_any(wanted, "account", self._account)
         loads = await _read_if_any(wanted, "loads", self._loads)
         kernel = await _read_if_any(wanted, "kernel", self.kernel_log)
+        rate = await _read_if_any(wanted, "disk_rate", self._disk_rate)
         return Readings(
             settings=self.settings,
             settings_problem=self.settings_problem,
@@ -224,6 +236,7 @@ class Probe:
             account=account,
             loads=loads or (),
             kernel_log=kernel,
+            disk_rate=rate,
         )
 
     def _at(self, path: str) -> Path:
@@ -287,6 +300,9 @@ class Probe:
 
     async def _loads(self) -> Sequence[LoadContiguity] | Unreadable:
         return await read_within("The record of loads", self.loads)
+
+    async def _disk_rate(self) -> DiskRate | Unreadable | None:
+        return await read_within("The disk of the weights", lambda: self.disk_rate(self.settings), limit_s=DISK_S)
 
     async def _profiles(self) -> ProfilesSeen | Unreadable:
         return await read_within("The profiles", lambda: self.profiles(self.settings))

@@ -24,7 +24,7 @@ from sparkdash.doctor.check import (
 from sparkdash.doctor.containers import MOUNTS, REMOTE
 from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 from sparkdash.settings import Settings
-from sparkdash.units import GIB, gib
+from sparkdash.units import GIB, duration, gib, size
 
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
@@ -74,6 +74,27 @@ def weights(readings: Readings) -> Iterator[CheckResult]:
         yield warn(f"{about}: a 120B model has about 65 GiB.", "`hf cache ls` shows what could go.")
     else:
         yield ok(f"{about}.")
+
+
+SLOW_DISK = 10**9
+"""Bytes a second. A Spark's SSD gives 4 to 5 GB/s to plain reads (vcruz305/vllm-exl3 PR#28)."""
+
+
+@check(
+    "disk", "How quickly weights come from the disk. Reads for two seconds, so it runs only by name.", disk_rate=True
+)
+def disk(readings: Readings) -> Iterator[CheckResult]:
+    found = require_read(readings.disk_rate)
+    if found is None:
+        yield unknown("No profile's weights are on this box, or an engine has them in memory.")
+        return
+    rate = f"{found.bytes_per_s / 1e9:.2f} GB/s"
+    read = f"{rate}, one stream of {size(found.bytes)} in {duration(found.s)} from {found.file}"
+    each = f"60 GiB take {duration(60 * GIB / found.bytes_per_s)} at least. First loads tell their time by it"
+    if found.bytes_per_s < SLOW_DISK:
+        yield warn(f"{read}; a Spark's SSD gives 4 to 5 GB/s. {each}.", "move the weights to the box's own SSD")
+    else:
+        yield ok(f"{read}. {each}.")
 
 
 STATES = "/sys/class/infiniband/*/ports/*/state"

@@ -351,3 +351,15 @@ class Sample(Frozen):
         if not known:
             return Figure()
         return Figure(sum(figure.value or 0.0 for figure in known), any(figure.estimated for figure in known))
+
+
+class DiskRate(NamedTuple):
+    """A reading of weights, past what the page cache had of them."""
+
+    file: str
+    bytes: int
+    s: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes / self.s

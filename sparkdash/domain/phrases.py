@@ -213,7 +213,7 @@ def estimate_text(swap: Swap, now: float) -> str:
         return f"stalled: {still_text(swap, now)}"
     rest = time_left(swap, now)
     if rest is None:
-        return "first load here"
+        return "first load here" + (f", {age(swap.reads_s)} or more to read its weights" if swap.reads_s else "")
     if not rest.s and not rest.high_s:
         return "longer than usual"
     spread = ""

@@ -142,6 +142,10 @@ class Swap(Frozen):
     eta_high_s: float | None = None
     eta_at: float | None = None
     """Time of these estimates, Unix seconds: count on from there."""
+    reads_s: float | None = None
+    """Least seconds that reading the weights takes, by the disk's rate as `sparkdash doctor disk` measured it; None
+    where that is not known, or where earlier swaps tell more.
+    """
     learned_from: int = 0
     """Number of earlier swaps behind the estimate; 0 without any."""
     similar: bool = False

@@ -14,10 +14,12 @@ from sparkdash.doctor import CHECKS, Probe, examine, probe
 from sparkdash.doctor import check as podman_info
 from sparkdash.doctor.check import DOCKER, DaemonSeen, Disk, Unreadable, file_system
 from sparkdash.doctor.containers import TOOLKIT
+from sparkdash.domain.metric import DiskRate
 from sparkdash.domain.node import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
 from sparkdash.settings import Settings
+from sparkdash.units import GIB
 
 
 async def test_only_what_is_asked_for_is_read(spark: Any) -> None:
@@ -30,6 +32,21 @@ async def test_only_what_is_asked_for_is_read(spark: Any) -> None:
     (found,) = await spark.examine("swap")
     assert (found.name, found.status) == ("swap", Status.OK)
     assert spark.asked == []
+
+
+async def test_the_disk_is_read_only_where_its_check_is_named(spark: Any) -> None:
+    """Engines may be serving from it; what it gave is told with what a first load takes."""
+    rates: list[DiskRate | None] = [
+        DiskRate("/m/a.safetensors", GIB, 2.0),
+        DiskRate("/m/a.safetensors", 4 * GIB, 1.0),
+        None,
+    ]
+    spark.changes = {"disk_rate": lambda _settings: rates.pop(0)}
+    assert "disk" not in {one.name for one in await spark.examine()}
+    (slow,), (quick,), (none,) = [await spark.examine("disk") for _ in range(3)]
+    assert (slow.status, quick.status, none.status) == (Status.WARN, Status.OK, Status.UNKNOWN)
+    assert "0.54 GB/s" in slow.evidence
+    assert "60 GiB take 15s at least" in quick.evidence
 
 
 async def test_a_name_that_is_no_check_is_told_with_the_nearest(spark: Any) -> None:
@@ -115,7 +132,7 @@ async def test_a_file_that_no_check_foresaw_does_not_hide_the_others(spark: Any)
 async def test_this_box_is_examined_in_a_few_seconds_and_every_check_answers() -> None:
     """The real thing, whatever box this is: no check fails by itself, none asks for what it did not declare."""
     found = await examine(Probe(settings=Settings()))
-    assert {one.name for one in found} == set(CHECKS)
+    assert {one.name for one in found} == set(CHECKS) - {"disk"}
     assert [one for one in found if "check itself failed" in one.evidence] == []
     assert all(one.fix for one in found if one.status in (Status.WARN, Status.FAIL))
 

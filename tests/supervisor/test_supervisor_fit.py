@@ -13,6 +13,7 @@ from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.memory import Basis, Footprint, Measure, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import ModelRef
+from sparkdash.store import Store
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Leaving, Occupant, choose, must_be_free
 from sparkdash.supervisor.planner import verdict
 from sparkdash.supervisor.tools import Needs
@@ -68,6 +69,20 @@ async def test_the_ceiling_of_a_launch_is_known_once_its_weights_are_read(make_p
     assert needs.most_steps_s(profile) is None
     await needs.read([profile])
     assert needs.most_steps_s(profile) == pytest.approx(273e9 / 2097152)
+
+
+async def test_a_first_load_tells_the_least_time_that_reading_its_weights_takes(
+    house: Any, make_profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the disk's measured rate: 2 MiB at 1 MiB/s. Later loads know better."""
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
+    (tmp_path / "disk.json").write_text('{"bytes_per_s": 1048576}')
+    await house.open(make_profile("a", models={"target": model(tmp_path)}), store=Store(lambda _: None))
+    await house.clock.rest()
+    await house.leased("a")
+    await house.supervisor.stop("a")
+    await house.leased("a")
+    assert [swap.reads_s for swap in house.swaps() if swap.target == "a"] == [2.0, None]
 
 
 BOX = BoxMemory(128 * GIB, 100 * GIB, 10 * GIB)

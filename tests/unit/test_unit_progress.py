@@ -36,6 +36,7 @@ def test_what_is_left_is_counted_on_from_when_it_was_told() -> None:
         (LEARNED, 255, "weights 62 % · about 0s left (0s to 15s)"),
         (LEARNED, 400, "weights 62 % · longer than usual"),
         (SWAP, 143, "weights 62 % · first load here, 43s so far"),
+        (with_(SWAP, reads_s=31.0), 143, "weights 62 % · first load here, 31s or more to read its weights, 43s so far"),
         (with_(SWAP, progress=LoadProgress(stage="compile")), 143, "compile · first load here, 43s so far"),
         (with_(LEARNED, phase=SwapPhase.DRAIN, progress=None), 150, "drain · about 1m40s left after the drain (1m20s to 2m10s)"),
         (with_(SWAP, target=None, phase=SwapPhase.STOP, progress=None), 143, "stop"),

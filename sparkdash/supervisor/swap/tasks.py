@@ -13,6 +13,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
+from sparkdash.host import disk_rate
 from sparkdash.supervisor.decide.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
 from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
 from sparkdash.supervisor.state import guarded
@@ -126,7 +127,8 @@ class SwapTasks:
             phase_at=now,
             expected_s=self.expected_s(target),
         )
-        return self._tools.registry.begin(swap, self._course(target))
+        course = self._course(target)
+        return self._tools.registry.begin(swap.replace(reads_s=self._reads_s(target, course)), course)
 
     def _resumed(self, target: Profile | None) -> AdoptableEngine | None:
         found, self.resumes = self.resumes, None
@@ -234,6 +236,12 @@ class SwapTasks:
             return SwapEta()
         same, needs = self._store.steps(target.fingerprint), self._tools.needs(target).total_bytes
         return SwapEta(same or self._store.steps(launch_family(target)), similar=not same, needs=needs)
+
+    def _reads_s(self, target: Profile | None, course: SwapEta) -> float | None:
+        """Time of reading one box's share of the weights from the disk, for a first load."""
+        weights = self._tools.needs.target(target) if target and not course.learned_from else None
+        rate = disk_rate.kept() if weights else None
+        return weights.bytes.total / target.nodes / rate if target and weights and rate else None
 
     def _weigh(self, scale: FootprintMeter | None, ended: Swap) -> None:
         engine = self._tools.registry.engines.get(ended.target or "")
