@@ -280,10 +280,10 @@ def _engine(engine: Engine, world: Snapshot) -> str:
     serves = engine.state in (EngineState.READY, EngineState.DRAINING)
     words.append(time_since(engine.ready_at if serves and engine.ready_at is not None else engine.since, world))
     if world.nodes or engine.nodes != (LOCAL,):
-        words.append(f"on {phrases.boxes_text(engine.nodes, world.daemon.host)}")
+        words += [f"on {phrases.boxes_text(engine.nodes, world.daemon.host)}", phrases.slow_box(engine, world)]
     if world.is_outdated(engine.profile):
         words.append("file edited since")
-    return "  ".join(words) + ("  SIMULATED" if engine.simulated else "")
+    return "  ".join(filter(None, words)) + ("  SIMULATED" if engine.simulated else "")
 
 
 def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:

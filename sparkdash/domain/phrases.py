@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from statistics import median
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, Incident, Liveness, LivenessState, RepairStep, RepairTime
 from sparkdash.domain.history import Replay
 from sparkdash.domain.images import CopyKind, CopyProgress, CopyStep
-from sparkdash.domain.metric import EngineSample, Figure, LinkSample, LiveRequest, Metric, NodeSample, Sample
+from sparkdash.domain.metric import EngineSample, Figure, Gpu, LinkSample, LiveRequest, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.request import Request, RequestState
@@ -262,6 +263,28 @@ def box_name(node: str, host: str) -> str:
 
 def boxes_text(nodes: Iterable[str], host: str) -> str:
     return " + ".join(box_name(node, host) for node in nodes)
+
+
+BUSY_GPU, FAR_BELOW = 0.5, 0.8
+"""Utilization of a GPU that computes, and the share of the others' clock below which a box holds them up."""
+
+
+def slow_box(engine: Engine, world: Snapshot) -> str:
+    """Name the box whose GPU is clocked far below those of the engine's other boxes, which wait for it; else empty."""
+    clocks = _busy_clocks(engine.nodes, world.sample) if world.sample else {}
+    if len(clocks) < max(2, len(engine.nodes)):
+        return ""
+    slow, *others = sorted(clocks, key=clocks.__getitem__)
+    share = clocks[slow] / median(clocks[name] for name in others)
+    name = box_name(slow, world.daemon.host)
+    told = f"{name} is {percent(1 - share)} slower than the others: clock {clocks[slow] / 1000:.1f} GHz"
+    return told if share < FAR_BELOW else ""
+
+
+def _busy_clocks(nodes: Iterable[str], sample: Sample) -> dict[str, float]:
+    gpus = {LOCAL: sample.gpu} | {name: one.gpu for name, one in sample.nodes.items()}
+    found = [(name, gpus.get(name) or Gpu()) for name in nodes]
+    return {name: gpu.sm_clock_mhz for name, gpu in found if gpu.sm_clock_mhz and (gpu.utilization or 0) >= BUSY_GPU}
 
 
 def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:

@@ -11,7 +11,8 @@ from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Measuring, Notice
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
-from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, Gpu, LiveRequest, Memory, Metric
+from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, Gpu, LiveRequest, Memory, Metric, NodeSample
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapPhase
@@ -185,6 +186,23 @@ def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaem
 def test_a_gpu_stuck_in_its_low_power_state_is_told(daemon: FakeDaemon) -> None:
     slow = sample(gpu=Gpu(utilization=0.96, power_w=19.5, sm_clock_mhz=799), low_power=True)
     assert "          stuck in its low-power state" in text(daemon, sample=slow)
+
+
+def test_a_box_that_holds_up_the_others_of_its_engine_is_named(daemon: FakeDaemon) -> None:
+    """By its clock, and only while all compute: a rank that waits for nothing clocks down."""
+
+    def told(*clocks: float, busy: float = 0.96) -> str:
+        here, *others = (Gpu(utilization=busy, sm_clock_mhz=clock) for clock in clocks)
+        nodes = {f"spark{at}": NodeSample(at=BIRTH, gpu=gpu) for at, gpu in enumerate(others, 2)}
+        wide = engine("a", nodes=(LOCAL, *nodes))
+        lines = text(daemon, engines={"a": wide}, sample=sample(gpu=here, nodes=nodes)).splitlines()
+        return next(line for line in lines if line.startswith("engine"))
+
+    assert told(2000, 2010, 1200).endswith(
+        "on spark-1 + spark2 + spark3  spark3 is 40 % slower than the others: clock 1.2 GHz"
+    )
+    assert "spark-1 is 40 % slower" in told(1200, 2000)
+    assert "slower" not in told(2000, 1700) + told(2000, 1200, busy=0.1)
 
 
 def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) -> None:
