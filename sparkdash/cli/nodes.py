@@ -15,6 +15,8 @@ from sparkdash.units import DASH, size
 
 if TYPE_CHECKING:
     from sparkdash.domain.node import Link, Node, NodeFacts, NodeState
+    from sparkdash.nodes.node_file import NodeTable
+    from sparkdash.settings import Settings
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 EQUAL_S = 0.5
@@ -187,11 +189,12 @@ def add(
     if not re.match(NODE_NAME, name):
         raise typer.BadParameter("up to 31 small letters, digits and dashes", param_hint="NAME")
     path = node_file.nodes_file()
-    node_file.refuse_taken_name(name, node_file.read_nodes(path))
+    others = node_file.read_nodes(path)
+    node_file.refuse_taken_name(name, others)
     key, seen_port = asyncio.run(_first_sight(name, ssh, port))
     _accept(name, ssh, key, fingerprint, yes=yes)
     node = Node(name=name, ssh=ssh, port=seen_port, host_key=key, address=address, interface=interface, hf_home=hf_home)
-    facts = asyncio.run(_log_in(node, settings.load_settings().runtime))
+    facts = asyncio.run(_log_in(node, others, settings.load_settings()))
     node_file.add_node(path, node)
     told = reload_daemon()
     if as_json:
@@ -234,15 +237,12 @@ def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) 
         raise typer.Exit(1)
 
 
-async def _log_in(node: Node, runtime: str) -> NodeFacts:
-    from sparkdash.nodes.ssh.connection import NodeConnection
-    from sparkdash.nodes.ssh.facts import read_facts
+async def _log_in(node: Node, others: NodeTable, known: Settings) -> NodeFacts:
+    from sparkdash.nodes.boxes import open_boxes, refuse_known_box
 
-    connection = NodeConnection(node)
-    try:
-        return await read_facts(connection, runtime)
-    finally:
-        await connection.close()
+    async with open_boxes((*others, node), known.runtime, str(known.hf_home.expanduser())) as boxes:
+        *rest, new = (box for _, box in boxes.nodes)
+        return refuse_known_box(new, (boxes.here, *rest))
 
 
 def _facts_text(facts: NodeFacts) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from sparkdash.domain.node import LOCAL, Node, NodeFacts
-from sparkdash.errors import HostError, SparkdashError
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.nodes.programs import Modules, RunProgram, ask, run_here
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.facts import read_facts, read_local_facts
@@ -33,8 +33,42 @@ class Box:
     def runs(self) -> RunProgram:
         """Return what runs programs there. Raises SparkdashError for a silent box."""
         if self.run is None:
-            raise self.silent or HostError(f"{self.name} cannot be reached.", code="node_unreachable")
+            raise self._silence()
         return self.run
+
+    def known(self) -> NodeFacts:
+        """Return its facts. Raises SparkdashError for a silent box."""
+        if self.facts is None:
+            raise self._silence()
+        return self.facts
+
+    def _silence(self) -> SparkdashError:
+        return self.silent or HostError(f"{self.name} cannot be reached.", code="node_unreachable")
+
+
+def refuse_known_box(new: Box, known: Iterable[Box]) -> NodeFacts:
+    """Return the facts of a box that is to be added.
+
+    Cloned images share host keys, names and machine ids; a boot together with an address is one box's.
+
+    Raises:
+        AdmissionError: node_known: it is known by another name, and its memory would count twice.
+        SparkdashError: it is silent.
+    """
+    found = new.known()
+    for box in known:
+        if box.facts and _is_same(found, box.facts):
+            raise AdmissionError(
+                f"{new.name} is the box {box.shown}, which is known already.",
+                code="node_known",
+                hint="Give the address of another box.",
+            )
+    return found
+
+
+def _is_same(one: NodeFacts, other: NodeFacts) -> bool:
+    theirs = {link.address for link in other.links if link.address}
+    return one.boot is not None and one.boot == other.boot and any(link.address in theirs for link in one.links)
 
 
 async def ask_box(box: Box, modules: Modules, request: Mapping[str, object], *, deadline_s: float) -> dict[str, Any]:

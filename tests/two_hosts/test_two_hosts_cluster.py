@@ -14,6 +14,9 @@ pytestmark = [pytest.mark.podman]
 def test_a_pair_comes_up_as_one_engine_and_its_stop_leaves_nothing_on_either_host(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
+    """A host counts once: under another name it is refused."""
+    again = daemon.sparkdash("nodes", "add", "spark3", "--ssh", f"root@{hosts.address['b']}", "--yes")
+    assert (again.returncode, "spark3 is the box spark2, which is known already." in again.stderr) == (3, True)
     up(daemon)
     assert daemon.state()["engines"][NAME]["nodes"] == ["local", "spark2"]
     assert list(hosts.containers("a")) == [HEAD]
