@@ -296,8 +296,8 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
     stale = f"  ({duration(age)} old)" if age > STALE_S else ""
     yield status_row(
         "speed",
-        f"decode {shown(Metric.DECODE, 1)} tok/s (each {shown(Metric.DECODE_EACH, 1)})  "
-        f"prompt {shown(Metric.PROMPT_SPEED)} tok/s  ttft p50 {shown(Metric.TTFT_P50, 2, ' s')}{stale}",
+        f"decode {shown(Metric.DECODE, 1, ' tok/s')} (each {shown(Metric.DECODE_EACH, 1)})  "
+        f"prompt {shown(Metric.PROMPT_SPEED, 0, ' tok/s')}  ttft p50 {shown(Metric.TTFT_P50, 2, ' s')}{stale}",
     )
     if not sample.values:
         yield status_row("queue", f"in flight {shown(Metric.RUNNING)}  ~ counted by the gateway")
@@ -305,10 +305,11 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
             ended = sample.gateway
             yield status_row("ended", f"{ended.requests} requests  {tokens(ended.output_tokens)} output tokens")
         return
+    held = get(Metric.KV_CAPACITY)
     yield status_row(
         "cache",
         f"prefix {percent(get(Metric.PREFIX_HIT))} (lifetime {percent(get(Metric.PREFIX_HIT_LIFETIME))})  "
-        f"kv {percent(get(Metric.KV_USED))} of {tokens(get(Metric.KV_CAPACITY))} tokens",
+        f"kv {percent(get(Metric.KV_USED))}{f' of {tokens(held)} tokens' if held is not None else ''}",
     )
     if get(Metric.ACCEPTANCE_LENGTH) is not None or sample.acceptance_at:
         places = " ".join(f"{share:.2f}" for share in sample.acceptance_at or ()) or DASH

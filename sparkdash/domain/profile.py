@@ -543,6 +543,9 @@ class Profile(Frozen):
 
     @property
     def published_start_s(self) -> float | None:
+        """Seconds of a start by its source; of a simulated engine by its own speed."""
+        if self.sim is not None:
+            return self.sim.load_s / self.sim.time_scale
         return next((row.start_s for row in self.published if row.start_s is not None), None)
 
     @property

@@ -275,8 +275,8 @@ class EngineHistory:
     def _each(self, decode: float | None) -> float | None:
         """Divide the tokens behind each request's first by the time that requests spent decoding them.
 
-        Where an engine does not tell that time: by the mean number of requests that decode, else that run; None while
-        none does.
+        Where an engine does not tell that time: by the mean number of requests that decode. None while none does, and
+        where only those that run are counted, some of which wait for their first token.
         """
         base = self._rate_base()
         if not decode or base is None:
@@ -285,7 +285,7 @@ class EngineHistory:
         if change.generated is not None and change.ttft_count is not None and change.decode_s:
             return max(0.0, change.generated - change.ttft_count) / change.decode_s
         gauges = [each.gauges for each in self._readings if each.at >= base.at]
-        known = [count for each in gauges if (count := each.running if each.decoding is None else each.decoding)]
+        known = [each.decoding for each in gauges if each.decoding]
         return decode / (sum(known) / len(known)) if known else None
 
     def _prefill(self) -> float | None:

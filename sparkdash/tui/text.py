@@ -207,6 +207,10 @@ def key_hint(key: str, word: str) -> Line:
     return styled(key, Style.STRONG) + styled(f" {word}", Style.DIM)
 
 
+def key_hints(*pairs: tuple[str, str]) -> Line:
+    return join([key_hint(*pair) for pair in pairs], styled("  "))
+
+
 class EdgeText(NamedTuple):
     """Text in the upper or lower edge of a frame."""
 
@@ -220,17 +224,24 @@ EDGE_ROOM = 9
 
 
 def frame(
-    body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT, *, height: int = 0
+    body: Sequence[Line],
+    width: int,
+    head: EdgeText = NO_EDGE_TEXT,
+    foot: EdgeText = NO_EDGE_TEXT,
+    *,
+    height: int = 0,
+    lit: bool = False,
 ) -> list[Line]:
     """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells.
 
-    With a `height` other than 0, the body is cut or filled to it.
+    With a `height` other than 0, the body is cut or filled to it. `lit`: its panel has the keys.
     """
-    edge = styled("│", Style.FAINT)
+    style = Style.PLAIN if lit else Style.FAINT
+    edge = styled("│", style)
     if height:
         body = [*body, *[EMPTY] * height][: max(height - 2, 0)]
     rows = [edge + styled(" ") + pad(line, width - 4) + styled(" ") + edge for line in body]
-    return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]
+    return [_edge("╭", "╮", head, width, style), *rows, _edge("╰", "╯", foot, width, style)]
 
 
 def divider(width: int, words: EdgeText) -> Line:
@@ -245,12 +256,13 @@ def fitted_edge(left: Sequence[Line], far: Line, between: Line, width: int) -> E
     return EdgeText(clip(join(parts, between), width - EDGE_ROOM - length(far)), far)
 
 
-def _edge(first: str, last: str, words: EdgeText, width: int) -> Line:
+def _edge(first: str, last: str, words: EdgeText, width: int, style: Style = Style.FAINT) -> Line:
+    rule = _RULE._replace(style=style)
     left = styled(" ") + clip(words.left, width - 6) + styled(" ") if words.left else EMPTY
     room = width - 4 - length(left)
     far = styled(" ") + words.far + styled(" ") if words.far and length(words.far) + 3 <= room else EMPTY
-    inner = justify(left or (_RULE,), (*far, _RULE), width - 2, _RULE)
-    return styled(first, Style.FAINT) + inner + styled(last, Style.FAINT)
+    inner = justify(left or (rule,), (*far, rule), width - 2, rule)
+    return styled(first, style) + inner + styled(last, style)
 
 
 HEAD = 2

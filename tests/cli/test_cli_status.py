@@ -49,8 +49,8 @@ def test_a_busy_box_in_words(sparkdash: Run, daemon: FakeDaemon) -> None:
 daemon    sparkdash 0.1.0 on spark-1, up 1h01m
 url       http://127.0.0.1:8484/v1  (podman)
 engine    gpt-oss-120b  vllm 0.22.1  ready  1h01m
-speed     decode 57.9 tok/s (each -)  prompt - tok/s  ttft p50 -
-cache     prefix 76 % (lifetime -)  kv 41 % of - tokens
+speed     decode 57.9 tok/s (each -)  prompt -  ttft p50 -
+cache     prefix 76 % (lifetime -)  kv 41 %
 accept    0.81 0.62  mean acceptance length 2.43
 queue     running 2  waiting 0
 memory    16.4 GiB available of 121.7 GiB  engines 78.2 GiB  reserve 10.0 GiB
@@ -79,7 +79,7 @@ def test_an_attached_servers_figures_are_the_gateways_and_marked(daemon: FakeDae
     )
     told = sample(at=BIRTH + 9, engines={"a": EngineSample(at=BIRTH + 9, gateway=gateway)})
     lines = text(daemon, at=BIRTH + 9, engines={"a": engine("a")}, sample=told).splitlines()
-    assert "speed     decode ~3000.4 tok/s (each ~46.9)  prompt - tok/s  ttft p50 0.20 s" in lines
+    assert "speed     decode ~3000.4 tok/s (each ~46.9)  prompt -  ttft p50 0.20 s" in lines
     assert "queue     in flight ~64  ~ counted by the gateway" in lines
     assert "ended     7 requests  18.2k output tokens" in lines
 

@@ -37,6 +37,7 @@ def test_every_shipped_profile_has_a_twin(name: str) -> None:
     assert (copy.cannot_run, copy.nearest) == (original.cannot_run, original.nearest)
     assert copy.sim is not None
     assert copy.sim.time_scale == 3
+    assert copy.published_start_s == copy.sim.load_s / 3, "no one is told the real box's minutes for seconds"
     assert copy.memory.total_bytes is not None
     assert copy.memory.total_bytes / 2**30 == pytest.approx(copy.sim.memory_gib, abs=0.1)
     assert Profile.model_validate_json(copy.model_dump_json()) == copy

@@ -113,6 +113,12 @@ def test_each_is_over_the_time_in_which_requests_decode() -> None:
     assert value(history, Metric.DECODE_EACH) == 50.0
 
 
+def test_each_is_unknown_where_only_those_that_run_are_counted() -> None:
+    """Three of eight wait for their first token: 50 tok/s of each would be told as 33."""
+    history = after(*(look(at, running=8.0, generated=at * 267) for at in range(3)))
+    assert (value(history, Metric.DECODE), value(history, Metric.DECODE_EACH)) == (267.0, None)
+
+
 def test_each_of_llama_cpp_is_over_the_slots_that_decode() -> None:
     history = after(*(look(at, running=4.0, generated=at * 100, decoding=2.0) for at in range(3)))
     assert value(history, Metric.DECODE_EACH) == 50.0

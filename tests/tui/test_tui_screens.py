@@ -122,6 +122,7 @@ def test_a_whole_screen_has_no_fault() -> None:
         (2, "57.9 tok/s", "┏━┓┗…tok/s", "a large figure is cut in line 2"),
         (2, "57.9 tok/s", "nan  tok/s", "'nan' in line 2"),
         (2, "57.9 tok/s", "None tok/s", "'None' in line 2"),
+        (2, "57.9 tok/s", "   - tok/s", "'- tok/s' in line 2"),
         (2, "57.9", "57.9\u200e", "a control character in line 2"),
         (4, "coder…mtp", "coder…   ", "coder… may be each of coder/eagle3, coder/mtp, coder/plain: line 4"),
         (3, "终端 ", "终 ", "line 3 is 48 cells wide"),

@@ -23,6 +23,7 @@ from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.card import _row
 from sparkdash.tui.widgets.gpu import gpu_lines
 from sparkdash.tui.widgets.memory import available
+from sparkdash.tui.widgets.panel import Walked
 from sparkdash.tui.widgets.usage import today_lines
 
 WIDE = (200, 60)
@@ -170,3 +171,19 @@ def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> N
     view = View(now=box.now, here=box.now, connection=ConnectionState.LIVE, snapshot=snapshot)
     rows = gpu_lines(view, 120)
     assert [[span.text.strip() for span in row if span.style is Style.BAD] for row in rows] == [[], ["71 °C"]]
+
+
+async def test_the_panel_that_has_the_keys_is_lit_and_names_them(stage: Any, box: Any) -> None:
+    """One frame at a time: the requests first, then what Tab moves to."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        lit = []
+        for _ in range(3):
+            frames = [panel for panel in on.app.screen.query(Walked) if panel.size.width]
+            edges = {type(panel).__name__: panel._lines[0] for panel in frames}
+            (one,) = [name for name, edge in edges.items() if edge[0].style is not Style.FAINT]
+            lit.append((one, "⏎ opens" in plain_text(edges[one]) or "space hold" in plain_text(edges[one])))
+            assert sum("⏎ opens" in line or "space hold" in line for line in on.rows) == 1
+            await on.press("tab")
+        assert lit == [("RequestTable", True), ("LogPanel", True), ("LogPanel", True)], (
+            "Tab is the next engine in a log"
+        )

@@ -14,7 +14,7 @@ export function memoryPanel(memory) {
   const parts = [
     ...engines.map(([name, bytes], i) => [name, bytes, `of-engine-${i % 4}`]),
     ...theirs.map(([name, bytes]) => [name, bytes, "of-other"]),
-    [guess ? "engines and other" : "other", Math.max(0, memory.total - memory.free - cache - named), "of-other"],
+    [guess ? "engines + other" : "other", Math.max(0, memory.total - memory.free - cache - named), "of-other"],
     ["cache", memory.page_cache, "of-cache"], ["free", memory.free, "of-free"],
   ];
   const words = [...parts.map(([name, bytes]) => `${name} ${gib(bytes)}`), `reserve ${gib(memory.reserve)}\u00a0GiB`];

@@ -20,7 +20,7 @@ export function open(place) {
   draw(place, h("div", { class: "columns" },
     h("div", null,
       h("section", { "aria-labelledby": "rate-title" }, h("h2", { id: "rate-title" }, "Decode rate"),
-        h("div", { class: "hero" }, h("output", { id: "decode" }, DASH), h("span", { class: "dim" }, "tok/s, all engines", h("span", { id: "estimated", hidden: true }, ", estimated"))),
+        h("div", { class: "hero" }, h("output", { id: "decode" }, DASH), h("span", { id: "of", class: "dim" }, "all engines")),
         h("div", { id: "chart" }),
         h("div", { class: "choice", role: "group", "aria-label": "Period of the chart" }, Object.keys(WINDOWS).map((name) => h("button", { type: "button", "data-do": "window", "data-of": name, "aria-pressed": String(name === chart.window) }, name)))),
       h("section", { id: "traffic", "aria-label": "Requests" })),
@@ -42,7 +42,7 @@ on("window", (name, pressed) => {
 export function show(state, now) {
   const decode = decodeOfBox(state.sample);
   at("decode").textContent = rate(decode.value);
-  at("estimated").hidden = !decode.estimated;
+  at("of").textContent = [known(decode.value) && "tok/s", "all engines", decode.estimated && "estimated"].filter(Boolean).join(", ");
   if (state.sample) chart.add(state.sample.at, decode.value);
   draw(at("engines"), h("h2", null, "Engines"), engines(state, now));
   draw(at("memory"), h("h2", null, "Memory"), guard(state), memoryPanel(state.sample && state.sample.memory), gpuFacts(state.sample && state.sample.gpu));

@@ -139,7 +139,7 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     speed = [
         _pair("prompt", prompt_speed(sample), "tok/s computing" if tight else "tok/s while computing"),
         _ttft(sample, seen),
-        _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + styled(" of prompt, 60 s", Style.DIM),
+        _pair("prefix", percent(sample.get(Metric.PREFIX_HIT)), "of prompt, 60 s"),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
     ]
     left = width - facts - speeds
@@ -232,7 +232,10 @@ def _bar(value: float | None, cells: int) -> Line:
 
 def _prefix(sample: EngineSample, width: int) -> Line:
     lifetime = _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME)))
-    return _share("prefix", sample.get(Metric.PREFIX_HIT), width, styled("of prompt, 60 s  ", Style.DIM) + lifetime)
+    value = sample.get(Metric.PREFIX_HIT)
+    return _share(
+        "prefix", value, width, styled("of prompt, 60 s  " if value is not None else "", Style.DIM) + lifetime
+    )
 
 
 def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:

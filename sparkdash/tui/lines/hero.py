@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.phrases import about
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
@@ -46,6 +47,7 @@ class Speed(NamedTuple):
     median: float | None
     published: float | None
     estimated: bool = False
+    is_each_estimated: bool = False
     roofline: float | None = None
     """Ceiling of one request by the memory's bandwidth and the checkpoint's bytes."""
     is_each: bool = False
@@ -74,7 +76,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
     median, published = _compared_rates(view, engine.profile)
     mine = [one.state for one in view.requests if one.profile == engine.profile]
     decoding = mine.count(RequestState.STREAMING)
-    total, each = sample.figure(Metric.DECODE), sample.figure(Metric.DECODE_EACH).value
+    total, (each, is_guess) = sample.figure(Metric.DECODE), sample.figure(Metric.DECODE_EACH)
     if each is None and total.value is not None and decoding:
         each = total.value / decoding
     return Speed(
@@ -87,6 +89,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
         is_each=view.hero.is_each,
         roofline=_roofline(view, engine, sample),
         estimated=total.estimated,
+        is_each_estimated=is_guess,
         alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
         queued=round(sample.get(Metric.WAITING) or 0),
     )
@@ -120,7 +123,7 @@ def of_roofline(speed: Speed) -> Line:
 def figure_text(speed: Speed) -> str:
     """Format the large figure; "-" when unknown, "~" before an estimate."""
     total = speed.large
-    guess = speed.estimated and total is not None
+    guess = (speed.is_each_estimated if speed.is_each else speed.estimated) and total is not None
     digits = 1 if (total or 0.0) < 999.95 else 0
     text = fitted(total, MOST_DIGITS + 1 - guess, digits)
     if "." not in text:
@@ -138,9 +141,9 @@ def compared(speed: Speed) -> Line:
 
 def figure_block(speed: Speed, rows: int) -> list[Line]:
     name, count = "all " if speed.is_each else "each ", f" n={speed.decoding}"
-    rate = number(_other(speed), 1)
+    rate = _other(speed)
     if len(name + rate + count) >= FIGURE:  # it would touch the chart
-        rate = number(_other(speed))
+        rate = _other(speed, 0)
     each = styled(name, Style.DIM) + styled(rate, Style.PLAIN) + styled(count, Style.DIM)
     block = [*_drawn(speed, 3), _label(speed), each, of_roofline(speed)]
     if rows < TALL:
@@ -152,12 +155,12 @@ def percent_block(share: float | None) -> list[Line]:
     """Draw a percentage three rows high, with the sign beside its foot; a dash while it is unknown."""
     drawn = large("-" if share is None else f"{share * 100:.0f}")
     rows = [styled(row, Style.DIM if share is None else Style.STRONG) for row in drawn]
-    return [*rows[:2], rows[2] + styled(" %", Style.DIM)]
+    return [*rows[:2], rows[2] + styled("" if share is None else " %", Style.DIM)]
 
 
 def figure_facts(speed: Speed, rows: int) -> list[Line]:
     name = "total " if speed.is_each else "each "
-    each = styled(name, Style.DIM) + with_unit(number(_other(speed), 1), "tok/s")
+    each = styled(name, Style.DIM) + with_unit(_other(speed), "tok/s")
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
     if speed.queued:  # most of those without a token, where there is a queue at all
         told += f", {speed.queued} queued"
@@ -167,12 +170,15 @@ def figure_facts(speed: Speed, rows: int) -> list[Line]:
 
 
 def _label(speed: Speed) -> Line:
-    return styled("each, tok/s" if speed.is_each else "decode tok/s", Style.DIM)
+    words = ("each", "each, tok/s") if speed.is_each else ("decode", "decode tok/s")
+    return styled(words[speed.large is not None], Style.DIM)
 
 
-def _other(speed: Speed) -> float | None:
-    """Return the rate that is not the large figure."""
-    return speed.total if speed.is_each else speed.each
+def _other(speed: Speed, digits: int = 1) -> str:
+    """Format the rate that is not the large figure."""
+    if speed.is_each:
+        return about(number(speed.total, digits), estimated=speed.estimated)
+    return about(number(speed.each, digits), estimated=speed.is_each_estimated)
 
 
 def _drawn(speed: Speed, tall: int) -> list[Line]:

@@ -41,6 +41,7 @@ from sparkdash.tui.text import (
     join,
     justify,
     key_hint,
+    key_hints,
     length,
     pad,
     plain_text,
@@ -107,7 +108,8 @@ class RunTable(Table):
         return next((run for run in self.runs if run.id == self.cursor), None)
 
     def head(self, width: int) -> Line:
-        return styled(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Style.DIM)
+        style = Style.PLAIN if self.has_focus else Style.DIM  # no frame says whether it has the keys, or the cells
+        return styled(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", style)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         snapshot = view.snapshot
@@ -139,6 +141,9 @@ def _run(run: Run, width: int, *, measured: bool) -> Line:
     line = styled(" ") + pad(styled(run.id, Style.STRONG), _name(width))
     line += styled(f" {run.mode.value:<9} ") + pad(styled(state, style), 10)
     return clip(line + (styled("SIM ", Style.WARN) if run.simulated else EMPTY) + styled(arms, Style.DIM), width)
+
+
+KEYS = key_hints(("m", "copy"), ("h", "html"))
 
 
 class CellTable(Table):
@@ -206,8 +211,8 @@ class CellTable(Table):
             *_foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view)),
         ]
         lines = super().draw(view, width, height - len(foot))
-        simulated = styled("SIMULATED", Style.WARN) if self.report.simulated else EMPTY
-        lines[0] = frame([], width, EdgeText(self._title(), simulated))[0]
+        far = styled("SIMULATED", Style.WARN) if self.report.simulated else KEYS
+        lines[0] = frame([], width, EdgeText(self._title(), far), lit=self.has_focus)[0]
         return [*lines, *foot]
 
     def _title(self) -> Line:

@@ -162,7 +162,7 @@ def _told(part: TimePart, one: Request) -> str:
     if part.name == "decode":
         think = f", {one.reasoning_tokens} of them reasoning" if one.reasoning_tokens else ""
         output, estimated = output_of_request(one)
-        return f"{about(number(output), estimated=estimated)} tokens{think}, {number(one.decode_tok_s, 1)} tok/s"
+        return f"{about(number(output), estimated=estimated)} tokens{think}, {number(one.decode_tok_s, 1, ' tok/s')}"
     return {"waits": "for its place in the queue", "swap": f"for the load of {one.profile}"}.get(part.name, "")
 
 

@@ -17,7 +17,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import TextDialog
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, pad, styled, wrap
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, key_hint, key_hints, pad, styled, wrap
 from sparkdash.tui.widgets.panel import Field, Panel, RowChosen, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow
 
@@ -74,7 +74,8 @@ class SettingDetail(Panel):
         lines = wrap(one.meaning, width - 4, limit=max(height - 4, 1))
         waits = styled(f" · {one.waits} after a restart of the daemon", Style.WARN) if one.waits else EMPTY
         lines.append(styled(f"{one.value} · default {one.default} · {holds(one)}", Style.DIM) + waits)
-        return frame(lines, width, EdgeText(styled(one.name, Style.STRONG)), height=height)
+        keys = key_hints(("⏎", "change"), ("d", "default")) if one.editable else key_hint("e", "edit file")
+        return frame(lines, width, EdgeText(styled(one.name, Style.STRONG), keys), height=height)
 
 
 READ_AGAIN_S = 3.0

@@ -31,6 +31,7 @@ from sparkdash.tui.text import (
     join,
     justify,
     key_hint,
+    key_hints,
     length,
     pad,
     shorten_apart,
@@ -46,7 +47,8 @@ NAME = 16
 FULL_FROM = 110
 STATE = 17
 GAP = styled("  ")
-TROUBLE_KEYS = join([key_hint("x", "stop"), key_hint("n", "what to do")], GAP)
+TROUBLE_KEYS = key_hints(("x", "stop"), ("n", "what to do"))
+KEYS = key_hints(("f", "large"), ("e", "each"), ("[ ]", "window"), ("h", "history"))
 KEY_HINT = key_hint("f", "large")
 
 
@@ -258,7 +260,7 @@ def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     marks.append(styled(f"{words.age(stale)} old", Style.WARN) if stale is not None else EMPTY)
     slow = slow_box(engine, view.snapshot)
     marks.append(styled(slow, Style.WARN) if slow else EMPTY)
-    return [*marks, styled(f"best {best:.1f} each", Style.PLAIN) if best else EMPTY]
+    return [*marks, styled(f"best {best:.1f} each", Style.PLAIN) if best else EMPTY, KEYS]
 
 
 def _foot(engine: Engine | None, view: View) -> EdgeText:

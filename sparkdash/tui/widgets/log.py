@@ -16,7 +16,21 @@ from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.log_lines import TIME, level_style, log_line
 from sparkdash.tui.mirror import ConnectionState, View
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Span, Style, clip, frame, join, strip_controls, styled
+from sparkdash.tui.text import (
+    EDGE_ROOM,
+    EMPTY,
+    EdgeText,
+    Line,
+    Span,
+    Style,
+    clip,
+    frame,
+    join,
+    key_hints,
+    length,
+    strip_controls,
+    styled,
+)
 from sparkdash.tui.widgets.panel import LinesArrived, Walked
 from sparkdash.units import counted, natural
 
@@ -101,6 +115,8 @@ class LogPanel(Walked):
         Binding("left_square_bracket", "engine(-1)", "log of the engine before"),
     ]
 
+    keys = key_hints(("space", "hold"), ("[ ]", "engine"), ("o", "raw"))
+
     def __init__(self) -> None:
         super().__init__()
         self.lines: deque[str] = deque(maxlen=KEPT)
@@ -138,9 +154,12 @@ class LogPanel(Walked):
         mode = styled("following", Style.GOOD)
         if self._top is not None:
             mode = styled(f"held at {begin + 1}-{min(begin + room, count)} of {count}", Style.WARN)
-        head = EdgeText(styled("log ") + styled(self._whose, Style.STRONG), mode)
+        left = styled("log ") + styled(self._whose, Style.STRONG)
+        far = join([self.keys, mode], styled("  ")) if self.has_focus else mode
+        head = EdgeText(left, far if length(left) + length(far) <= width - EDGE_ROOM else mode)
         silence = self._ended or ("The log is empty." if self._source else "No engine is running, so there is no log.")
-        return frame(body or [styled(silence, Style.DIM)], width, head, self._foot(), height=height)
+        body = body or [styled(silence, Style.DIM)]
+        return frame(body, width, head, self._foot(), height=height, lit=self.has_focus)
 
     def find(self, text: str) -> None:
         self.search = text

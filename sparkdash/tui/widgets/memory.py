@@ -26,6 +26,7 @@ from sparkdash.tui.text import (
     fitted_edge,
     frame,
     join,
+    key_hint,
     length,
     merge_spans,
     shorten,
@@ -235,7 +236,8 @@ class MemoryBar(Panel):
             past = view.history.memory(width - 4, view.known_at)
             body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
         alerting = view.is_alerting("", "memory_available_bytes")
-        return frame(body, width, _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting))
+        head = _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting)
+        return frame(body, width, head, EdgeText(EMPTY, key_hint("7", "by holder")))
 
     def _one_row_a_box(self, view: View, width: int) -> list[Line]:
         sample = view.sample

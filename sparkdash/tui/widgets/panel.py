@@ -190,7 +190,9 @@ WHEEL = 3
 
 
 class Walked(Panel, can_focus=True):
-    """Panel of rows that keys and the wheel move through."""
+    """Panel of rows that keys and the wheel move through. While it has the keys its frame is lit, and names them."""
+
+    keys: Line = EMPTY
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "down", system=True),
@@ -200,6 +202,10 @@ class Walked(Panel, can_focus=True):
         Binding("g,home", "first", "first", system=True),
         Binding("G,end", "last", "last", system=True),
     ]
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        self.redraw()
 
     def action_move(self, by: int) -> None:
         raise NotImplementedError

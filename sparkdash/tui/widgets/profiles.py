@@ -17,7 +17,20 @@ from sparkdash.tui.lines import words
 from sparkdash.tui.lines.engine_figures import speed_up_sentence
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, length, pad, shorten_apart, styled, wrap
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    clip,
+    frame,
+    key_hints,
+    length,
+    pad,
+    shorten_apart,
+    styled,
+    wrap,
+)
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow, figure
 from sparkdash.units import GIB, number, size
@@ -277,7 +290,8 @@ class ProfileDetail(Panel):
             facts = verdict if len(verdict) > 2 else [_serves(profile), *verdict]
             lines = [*_about(profile, width - 4, height - 2 - len(facts)), *facts]
         title = styled(profile.name, Style.STRONG) if profile else styled("no profile")
-        return frame(lines, width, EdgeText(title), height=height)
+        keys = key_hints(("⏎", "describes"), ("s", "switches")) if profile else EMPTY
+        return frame(lines, width, EdgeText(title, keys), height=height)
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:

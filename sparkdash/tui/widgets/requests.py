@@ -18,7 +18,19 @@ from sparkdash.domain.request import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import ConnectionState, View
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, dimmed, frame, pad, shorten, shorten_apart, styled
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    dimmed,
+    frame,
+    key_hints,
+    pad,
+    shorten,
+    shorten_apart,
+    styled,
+)
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, titles
 from sparkdash.units import DASH, duration, fitted, number, percent
@@ -130,6 +142,7 @@ class RequestTable(Table):
     """Table of every request that the daemon remembers."""
 
     title = "requests"
+    keys = key_hints(("⏎", "opens"), ("x", "ends"))
     live = True
     nothing = ""
 
@@ -215,7 +228,8 @@ class RequestDetail(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         request = next((r for r in view.requests if r.id == self.chosen), None)
         title = styled(f"{request.client} · {request.id}") if request else styled("no request")
-        return frame(_detail(request, view) if request else [], width, EdgeText(title), height=height)
+        keys = key_hints(("⏎", "time line"), ("R", "replay")) if request else EMPTY
+        return frame(_detail(request, view) if request else [], width, EdgeText(title, keys), height=height)
 
 
 def _detail(request: Request, view: View) -> list[Line]:

@@ -24,6 +24,7 @@ from sparkdash.tui.text import (
     clip,
     frame,
     key_hint,
+    key_hints,
     length,
     pad,
     shorten_apart,
@@ -46,6 +47,7 @@ class SwapTable(Table):
     """Table of the ended swaps, newest first."""
 
     title = "swaps"
+    keys = key_hints(("⏎", "opens"))
     live = True
     nothing = "No swap yet."
 
@@ -129,7 +131,7 @@ class SwapDetail(Panel):
         else:
             title = _swap_name(swap, view)
             body = swap_lines(swap, width - 4, max(height - 9, 2)) if swap else []
-        return frame(body, width, EdgeText(title), height=height)
+        return frame(body, width, EdgeText(title, key_hint("⏎", "all of it")), height=height)
 
 
 def _swap_name(swap: Swap | None, view: View) -> Line:

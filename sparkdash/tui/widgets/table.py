@@ -220,7 +220,8 @@ class Table(Walked):
             count = styled(f"n={self.count_text(len(self._rows))}", Style.DIM) if place else EMPTY
             return [_beside(head, (place, count), inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]
-        return frame(body, width, EdgeText(styled(self.title)), EdgeText(EMPTY, place), height=height)
+        edge = EdgeText(styled(self.title), self.keys if self.has_focus else EMPTY)
+        return frame(body, width, edge, EdgeText(EMPTY, place), height=height, lit=self.has_focus)
 
     def move_to(self, key: str) -> None:
         self.cursor, self._walked = key, True

@@ -19,6 +19,7 @@ CORNERS = "╭╮╰╯"
 SIDES = "│├┤"
 CUT = "…"
 NOT_FIGURES = re.compile(r"(?<![\w.…/-])(?:None|nan|NaN|inf|-inf|Infinity|Traceback|<[a-z_.]+ object)(?![\w/-])")
+UNIT_OF_NOTHING = re.compile(r"(?<=\s)- (tok/s|tokens|s|ms|GiB|GHz|W|°C|%)(?=\s)")
 CUT_WORD = re.compile(rf"[^\s│|,:;()“”\"'`─]*{CUT}[^\s│|,:;()“”\"'`─]*")
 FOREIGN = ("log ", "notices")
 """Beginnings of the titles of frames with text that was written elsewhere: it may be cut anywhere."""
@@ -159,6 +160,8 @@ def leaks(grid: Sequence[Sequence[str]]) -> list[str]:
     for y, row in enumerate(grid):
         text = "".join(row)
         if found := NOT_FIGURES.search(text):
+            wrong.append(f"{found[0]!r} in line {y}: {text.strip()}")
+        if found := UNIT_OF_NOTHING.search(text):
             wrong.append(f"{found[0]!r} in line {y}: {text.strip()}")
         if not text.isprintable():
             wrong.append(f"a control character in line {y}: {text!r}")
