@@ -305,16 +305,19 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
             ended = sample.gateway
             yield status_row("ended", f"{ended.requests} requests  {tokens(ended.output_tokens)} output tokens")
         return
-    held = get(Metric.KV_CAPACITY)
     yield status_row(
         "cache",
         f"prefix {percent(get(Metric.PREFIX_HIT))} (lifetime {percent(get(Metric.PREFIX_HIT_LIFETIME))})  "
-        f"kv {percent(get(Metric.KV_USED))}{f' of {tokens(held)} tokens' if held is not None else ''}",
+        f"kv {percent(get(Metric.KV_USED))}{_of_capacity(get(Metric.KV_CAPACITY))}",
     )
     if get(Metric.ACCEPTANCE_LENGTH) is not None or sample.acceptance_at:
         places = " ".join(f"{share:.2f}" for share in sample.acceptance_at or ()) or DASH
         yield status_row("accept", f"{places}  mean acceptance length {number(get(Metric.ACCEPTANCE_LENGTH), 2)}")
     yield status_row("queue", f"running {shown(Metric.RUNNING)}  waiting {number(get(Metric.WAITING))}")
+
+
+def _of_capacity(held: float | None) -> str:
+    return "" if held is None else f" of {tokens(held)} tokens"
 
 
 def _requests(world: Snapshot) -> Iterator[str]:
