@@ -232,3 +232,21 @@ def test_a_default_that_is_no_seccomp_profile_is_named(tmp_path: Path, text: str
     default.write_text(text)
     told = leftovers.allow_io_uring(str(tmp_path / "made"), [str(default)])
     assert told == (str(default), "it is no seccomp profile")
+
+
+def test_a_hanging_run_of_a_killed_daemon_ends_with_its_helpers(tmp_path: Path) -> None:
+    """podman's helpers share the session of its command; the monitor of a container leads its own."""
+    (tmp_path / "run").write_text("sleep 600 & echo $$ $!; setsid sh -c 'echo $$; exec sleep 600' & wait\n")
+    words = ["podman", "run", "--label=sparkdash.owner=me"]
+    daemon = f"import subprocess; subprocess.Popen({words}, executable='/bin/sh', start_new_session=True)"
+    with subprocess.Popen([sys.executable, "-c", daemon], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        hanging, helper, monitor = map(int, (killed.stdout.readline() + killed.stdout.readline()).split())
+        killed.wait()
+        try:
+            done = leftovers.carry_out("settle", "podman", words[-1], "sparkdash-", "0")
+            assert done == {"ended": sorted((hanging, helper)), "stuck": []}
+            assert leftovers.births([monitor])
+        finally:
+            for pid in leftovers.births([hanging, helper, monitor]):
+                os.kill(pid, 9)

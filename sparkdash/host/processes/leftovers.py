@@ -215,6 +215,8 @@ def _send(pid: int, birth: str, number: signal.Signals) -> bool:
 def settle_commands(program: str, label: str, prefix: str, limit_s: float) -> dict[str, Any]:
     """Wait for commands of a killed daemon that start or end a container, and end those that still start one.
 
+    Their helpers end with them: those of their session, which the container's monitor has left.
+
     `label`: of a container that is started; `prefix`: of the names of ours.
     """
 
@@ -225,7 +227,9 @@ def settle_commands(program: str, label: str, prefix: str, limit_s: float) -> di
     runs = processes_called(lambda words: of(words, "run") and label in words)
     ends = processes_called(lambda words: of(words, "stop", "rm") and words[-1].startswith(prefix))
     left = wait_for_all({pid: birth for pid, birth in (runs | ends).items() if pid not in ours}, limit_s)
-    return end({pid: birth for pid, birth in left.items() if pid in runs})
+    starting = left.keys() & runs.keys()
+    helpers = births(it.pid for it in _living(PROC) if it.session in starting)
+    return end(helpers | {pid: left[pid] for pid in starting})
 
 
 def make_folders(paths: Iterable[str]) -> tuple[str, str] | None:
