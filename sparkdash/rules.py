@@ -294,7 +294,7 @@ _GENERAL = (
     _warning(
         "starter-on-host",
         "commands of a profile run outside any container",
-        "docs/swaps.md, Another starter",
+        "docs/memory.md, Another starter",
         _on_the_host,
     ),
     _warning(
@@ -347,7 +347,7 @@ _GENERAL = (
     _warning(
         "keep-kv-ignored",
         "conversations that are not kept",
-        "only llama-server's slots are saved: docs/swaps.md",
+        "only llama-server's slots are saved: docs/memory.md",
         _keeps_nothing,
     ),
     _error(
