@@ -121,7 +121,7 @@ def test_of_several_numbers_the_largest_is_taken_that_needs_nobody_to_leave_else
 
 def test_on_a_ring_two_models_run_on_its_halves_and_a_third_names_whom_it_stops_on_each_box() -> None:
     order = (LOCAL, "b", "c", "d")
-    ring = {name: frozenset({order[place - 1], order[(place + 1) % 4]}) for place, name in enumerate(order)}
+    ring = in_a_ring(*order)
     assert ask(60, [], boxes(local=40, b=120, c=40, d=120), count=2, cables=ring).fits is False
     half = ask(60, [engine("first", 80, LOCAL, "b")], boxes(local=40, b=40, c=120, d=120), count=2, cables=ring)
     assert (half.nodes, half.names) == (("c", "d"), ())
@@ -133,15 +133,24 @@ def test_on_a_ring_two_models_run_on_its_halves_and_a_third_names_whom_it_stops_
     assert across.names == ("first",), "one half is stopped, and not one box of each"
 
 
+def in_a_ring(*order: str) -> dict[str, frozenset[str]]:
+    after = (*order[1:], order[0])
+    return {name: frozenset({order[place - 1], after[place]}) for place, name in enumerate(order)}
+
+
 def test_a_refusal_tells_wrong_cables_from_a_silent_box() -> None:
-    order = (LOCAL, "b", "c", "d")
-    ring = {name: frozenset({order[place - 1], order[(place + 1) % 4]}) for place, name in enumerate(order)}
-    three = unplaced("new", ProfileFacts("f", counts=(3,)), [*order], {}, ring)
-    assert (three.code, three.message) == (
+    order, eight = (LOCAL, "b", "c", "d"), (LOCAL, *"bcdefgh")
+    of_eight = unplaced("new", ProfileFacts("f", counts=(4,)), eight, {}, in_a_ring(*eight))
+    assert (of_eight.code, of_eight.message, of_eight.hint) == (
         "nodes_apart",
-        "new needs 3 boxes in a ring or behind a switch. There are the cables b-c, b-this box, c-d, d-this box.",
+        "new needs 4 boxes in a ring or behind a switch. The 8 boxes make one ring: 4 in a row are a line.",
+        "Write `topologies: [line]` if the engine's NCCL needs no closed ring, as sparkring's. Stock NCCL runs on "
+        "2 neighbours or all 8.",
     )
-    lost = unplaced("new", ProfileFacts("f", counts=(4,)), [*order[:3]], {"d": "It is silent."}, ring)
+    row = in_a_ring(*order) | {LOCAL: frozenset("b"), "d": frozenset("c")}
+    three = unplaced("new", ProfileFacts("f", counts=(3,)), [*order], {}, row)
+    assert three.message.endswith("There are the cables b-c, b-this box, c-d: 3 in a row are a line.")
+    lost = unplaced("new", ProfileFacts("f", counts=(4,)), [*order[:3]], {"d": "It is silent."}, in_a_ring(*order))
     assert (lost.code, lost.status) == ("node_unreachable", 503)
     alone = unplaced("new", ProfileFacts("f", counts=(2,), topologies=(Topology.RING,)), ["a", "b"], {}, {})
     assert alone.message == "new needs 2 boxes in a ring. There are no cables from box to box."
