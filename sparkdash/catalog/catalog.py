@@ -198,6 +198,7 @@ def summarize(
         context=adapter.context(profile),
         needs_bytes=need.total_bytes if need else profile.memory.total_bytes,
         nodes=profile.nodes,
+        fallbacks=profile.fallbacks,
         fewer={count: profile.on(count).fingerprint for count in profile.fewer},
         cannot_run=profile.cannot_run,
         nearest=profile.nearest,

@@ -140,6 +140,8 @@ def _print_trouble(state: NodeState | None) -> None:
         return
     if state.reason:
         print_note(state.reason)
+    if state.differs:
+        print_note(f"{state.name} is back with {state.differs}; no engine over several boxes uses it.")
     if state.owed:
         print_note(f"{state.name} still has to end: {', '.join(state.owed)}.")
 

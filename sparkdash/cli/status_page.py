@@ -56,6 +56,8 @@ def _node(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterat
     yield status_row("node", "  ".join(_node_words(state, found, world)))
     if phrases.is_silent(state):
         yield from wrapped_rows("", state.reason or "No answer; sparkdash tries again.")
+    if state.differs:
+        yield from wrapped_rows("", f"It is back with {state.differs}; no engine over several boxes uses it.")
     for name in state.owed:
         yield from wrapped_rows("", f"{name} ends there as soon as the node answers.")
     memory = found.memory if found else None
@@ -283,6 +285,7 @@ def _engine(engine: Engine, world: Snapshot) -> str:
         words += [f"on {phrases.boxes_text(engine.nodes, world.daemon.host)}", phrases.slow_box(engine, world)]
     if world.is_outdated(engine.profile):
         words.append("file edited since")
+    words.append(phrases.degraded_text(engine, world))
     return "  ".join(filter(None, words)) + ("  SIMULATED" if engine.simulated else "")
 
 

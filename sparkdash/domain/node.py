@@ -96,6 +96,8 @@ class NodeState(Frozen):
     facts: NodeFacts | None = None
     link: str | None = None
     """Interface of this node that engines use towards the others; None while unknown."""
+    differs: str | None = None
+    """What is not as it was before the node was away; until that is mended no engine over several nodes comes there."""
     owed: tuple[str, ...] = ()
     """Containers on it that are to be ended as soon as it is reachable again."""
     guarded: bool = False

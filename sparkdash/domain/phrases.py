@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
-from sparkdash.domain.engine import Engine, Incident, Liveness, LivenessState, RepairStep, RepairTime
+from sparkdash.domain.engine import Engine, EngineState, Incident, Liveness, LivenessState, RepairStep, RepairTime
 from sparkdash.domain.history import Replay
 from sparkdash.domain.images import CopyKind, CopyProgress, CopyStep
 from sparkdash.domain.metric import EngineSample, Figure, Gpu, LinkSample, LiveRequest, Metric, NodeSample, Sample
@@ -285,6 +285,21 @@ def _busy_clocks(nodes: Iterable[str], sample: Sample) -> dict[str, float]:
     gpus = {LOCAL: sample.gpu} | {name: one.gpu for name, one in sample.nodes.items()}
     found = [(name, gpus.get(name) or Gpu()) for name in nodes]
     return {name: gpu.sm_clock_mhz for name, gpu in found if gpu.sm_clock_mhz and (gpu.utilization or 0) >= BUSY_GPU}
+
+
+def degraded_text(engine: Engine, world: Snapshot) -> str:
+    """Say without which boxes an engine runs, or for which it ended, while they are away; empty otherwise."""
+    away = [state.name for state in world.nodes.values() if is_silent(state) or state.differs]
+    profile = world.profile(engine.profile)
+    if not away or profile is None:
+        return ""
+    if engine.state is EngineState.READY and len(engine.nodes) < profile.nodes:
+        return f"degraded: {len(engine.nodes)} of {profile.nodes} boxes, without {' and '.join(away)}"
+    lost = [name for name in away if name in engine.nodes]
+    if engine.state is not EngineState.FAILED or not lost:
+        return ""
+    instead = f"; {profile.fallbacks[0]} answers for it" if profile.fallbacks else ""
+    return f"degraded: {' and '.join(lost)} is gone{instead}"
 
 
 def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:

@@ -635,6 +635,7 @@ class ProfileSummary(Frozen):
     nodes: int
     fewer: dict[int, str] = {}
     """Fingerprints of its launches on fewer nodes."""
+    fallbacks: tuple[str, ...] = ()
     cannot_run: str | None
     nearest: str | None
     published_decode_tok_s: float | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link_liveness import called
 from sparkdash.nodes.node_file import NodeTable
+from sparkdash.nodes.returned import differences
 from sparkdash.nodes.shared_links import cable_ends, chosen_links, common_links, find_cables, twin_devices
 from sparkdash.nodes.ssh import facts, ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
@@ -139,9 +140,7 @@ class NodeDirectory:
         offered = [chosen_links(found.links, self._node(name)) for name, found in known.items()]
         links = common_links(offered)
         if links is None:
-            self._stale.set()  # an interface may have got its address after the last reading
-            for monitor in self._monitors.values():
-                monitor.read_facts_again()
+            self._read_again()  # an interface may have got its address after the last reading
             raise no_common_link(dict(zip(names, offered, strict=True)))
         launches = [self._launch(name, known[name], link) for name, link in zip(names, links, strict=True)]
         if len(names) > 2 and self.cables and topology_of(names, self.cables):
@@ -211,6 +210,7 @@ class NodeDirectory:
         for name, node in nodes.items():
             if name in self._monitors:
                 self._monitors[name].try_again()
+                self._monitors[name].read_facts_again()
             else:
                 self._add(node)
         self._monitors = {name: self._monitors[name] for name in nodes}
@@ -259,7 +259,7 @@ class NodeDirectory:
 
     def _add(self, node: Node) -> None:
         read = partial(facts.read_facts, program=self._in.program)
-        orders = MonitorInputs(read, self._changed, self._back, self._in.on_restart)
+        orders = MonitorInputs(read, self._changed, self._back, self._restarted, self._differences)
         monitor = NodeMonitor(node, orders, self._in.figures)
         self._monitors[node.name] = monitor
         self._runtimes[node.name] = remote_podman(monitor.connection, self._in.program)
@@ -284,6 +284,19 @@ class NodeDirectory:
         known = {LOCAL: self._local} | {name: monitor.state.facts for name, monitor in self._monitors.items()}
         offered = {name: chosen_links(found.links, self._node(name)) for name, found in known.items() if found}
         self.cables = find_cables(offered, self._declared) if len(known) > 2 else {}
+
+    def _differences(self, before: NodeFacts, now: NodeFacts) -> Iterator[str]:
+        return differences(before, now, self._local, cabled=bool(self.cables))
+
+    def _restarted(self, name: str) -> None:
+        """Read all facts again: a neighbour's restart moves the GIDs of its cables' other ends."""
+        self._read_again()
+        self._in.on_restart(name)
+
+    def _read_again(self) -> None:
+        self._stale.set()
+        for monitor in self._monitors.values():
+            monitor.read_facts_again()
 
     def _back(self, name: str) -> None:
         for callback in self._returned:

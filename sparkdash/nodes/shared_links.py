@@ -121,13 +121,16 @@ def find_cables(of_nodes: Mapping[str, Sequence[Link]], declared: Topology | Non
     return found if shared and all(len(near) <= 2 for near in found.values()) else {}
 
 
+def is_fast(link: Link) -> bool:
+    return bool(link.hca) or (link.rate_gbit_s or 0.0) >= FAST_GBIT_S
+
+
 def _nodes_by_network(of_nodes: Mapping[str, Sequence[Link]], *, slow_ones: bool) -> list[set[str]]:
     """Return the nodes of each network of a fast link, or of any."""
     networks: dict[str, set[str]] = {}
     for name, links in of_nodes.items():
         for link in links:
-            is_fast = bool(link.hca) or (link.rate_gbit_s or 0.0) >= FAST_GBIT_S
-            if (slow_ones or is_fast) and (network := network_of(link)) is not None:
+            if (slow_ones or is_fast(link)) and (network := network_of(link)) is not None:
                 networks.setdefault(network, set()).add(name)
     return list(networks.values())
 

@@ -50,6 +50,15 @@ class Planner:
         silent = [name for name in nodes.names if name != LOCAL and not self._is_usable(name)]
         return {name: unusable_because(nodes.states.get(name)) for name in silent}
 
+    def differing(self) -> dict[str, str]:
+        states = self._tools.nodes.states.values()
+        return {
+            state.name: f"{state.name} is back with {state.differs}. Mend it, or take it as it is: "
+            f"`sparkdash nodes remove {state.name}`, and add it again."
+            for state in states
+            if state.differs
+        }
+
     def cables(self) -> Cables:
         return self._tools.nodes.cables
 
@@ -112,6 +121,7 @@ class Planner:
             counts=(profile.nodes, *profile.fewer),
             node=profile.node,
             topologies=profile.topologies,
+            fallbacks=profile.fallbacks,
             pinned=policy.pinned,
             idle_ttl_s=policy.idle_ttl_s,
             limit=policy.max_concurrency,

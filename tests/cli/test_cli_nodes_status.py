@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary
 
 from sparkdash.cli.status_page import status_lines
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.metric import EngineSample, Gpu, LinkSample, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import Plan, PlanNode
@@ -79,6 +80,29 @@ def test_a_silent_box_has_a_reason_and_no_figure_of_now(daemon: FakeDaemon) -> N
         "memory    -  1m05s ago: 20.9 GiB available of 121.7 GiB",
     ]
     assert not lines[start + 5].startswith("gpu")
+
+
+def test_an_engine_without_a_lost_box_is_degraded_and_a_box_that_is_back_says_what_differs(daemon: FakeDaemon) -> None:
+    either = engine("either", nodes=(LOCAL, "spark2"))
+    wide = engine("wide", EngineState.FAILED, nodes=(LOCAL, "spark2", "spark3"))
+    nodes = {
+        "spark2": NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH),
+        "spark3": NodeState(name="spark3", status=NodeStatus.UNREACHABLE, since=BIRTH),
+    }
+    profiles = (summary("either", nodes=4, fewer={2: "1" * 12}), summary("wide", nodes=3, fallbacks=("small",)))
+
+    def told(beginning: str) -> list[str]:
+        engines = {"either": either, "wide": wide}
+        daemon.set(at=NOW, engines=engines, profiles=profiles, nodes=nodes, sample=sample(at=NOW))
+        return [line for line in status_lines(daemon.bus.snapshot) if line.startswith(beginning)]
+
+    first, second = told("engine")
+    assert first.endswith("on spark-1 + spark2  degraded: 2 of 4 boxes, without spark3")
+    assert second.endswith("degraded: spark3 is gone; small answers for it")
+    nodes["spark3"] = nodes["spark3"].replace(status=NodeStatus.REACHABLE, differs="en1 is down")
+    assert "          It is back with en1 is down; no engine over several boxes uses it." in told("   ")
+    nodes["spark3"] = nodes["spark3"].replace(differs=None)
+    assert not any("degraded" in line for line in told("engine"))
 
 
 def test_old_figures_of_a_node_have_their_age(daemon: FakeDaemon) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from sparkdash.domain.metric import Memory, NodeSample
-from sparkdash.domain.node import Node, NodeFacts, NodeStatus
+from sparkdash.domain.node import Link, Node, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
+from sparkdash.nodes.returned import differences
 from sparkdash.nodes.ssh import node_monitor
 from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
 
@@ -78,16 +79,20 @@ class Lived:
         self.returned: list[str] = []
         self.restarted: list[str] = []
         self.boot: str | None = "boot-1"
+        self.facts_now = FACTS
         self.changed = asyncio.Event()
         told = (self._changed, self.returned.append, self.restarted.append)
-        orders = MonitorInputs(self._read_facts, *told, clock=lambda: 1000.0)
+        orders = MonitorInputs(self._read_facts, *told, self._differences, clock=lambda: 1000.0)
         connect: Any = self.connection
         self.link = NodeMonitor(NODE, orders, FiguresInMemory, connect)
 
     async def _read_facts(self, _: Any) -> NodeFacts:
         if self.facts:
             raise self.facts.pop(0)
-        return FACTS.replace(boot=self.boot)
+        return self.facts_now.replace(boot=self.boot)
+
+    def _differences(self, before: NodeFacts, now: NodeFacts) -> Iterator[str]:
+        return differences(before, now, FACTS, cabled=False)
 
     def _changed(self) -> None:
         self.changes.append(self.link.state.status)
@@ -170,6 +175,54 @@ async def test_a_node_that_is_back_with_another_boot_was_restarted(
     lived.connection.lose(SILENT)
     await lived.until(NodeStatus.REACHABLE)
     assert lived.restarted == told
+
+
+HALF = Link(
+    interface="enp1s0f1np1", address="192.168.100.2", prefix=24, mtu=9000, rate_gbit_s=200.0, up=True,
+    hca="rocep1s0f1", gid_index=3,
+)  # fmt: skip
+TWIN = HALF.replace(interface="enP2p1s0f1np1", address="192.168.101.2", hca="roceP2p1s0f1")
+SLOW = Link(interface="enP7s7", address="10.0.0.2", prefix=24, mtu=1500, rate_gbit_s=10.0, up=True)
+WHOLE = FACTS.replace(driver="580.95", links=(HALF, TWIN, SLOW))
+
+
+@pytest.mark.parametrize(("now", "own", "told"), [
+    (WHOLE.replace(driver="590.1"), "580.95", ["driver 590.1 instead of 580.95"]),
+    (WHOLE.replace(driver="590.1"), "590.1", []),
+    (WHOLE.replace(links=(TWIN, SLOW)), None, ["enp1s0f1np1 has no address instead of 192.168.100.2"]),
+    (WHOLE.replace(links=(HALF.replace(mtu=1500), TWIN.replace(up=False))), None,
+     ["enp1s0f1np1 has MTU 1500 instead of 9000", "enP2p1s0f1np1 is down"]),
+    (WHOLE.replace(links=(HALF.replace(rate_gbit_s=100.0), TWIN.replace(address="192.168.9.2"))), None,
+     ["enp1s0f1np1 has 100.0 Gb/s instead of 200", "enP2p1s0f1np1 is in 192.168.9.0/24 instead of 192.168.101.0/24"]),
+    (WHOLE.replace(links=(HALF.replace(gid_index=5), TWIN)), None,
+     ["different GID indices (5 on rocep1s0f1, 3 on roceP2p1s0f1), where NCCL takes one"]),
+    (WHOLE.replace(links=(HALF.replace(gid_index=5), TWIN.replace(gid_index=5), SLOW.replace(mtu=1000))), None, []),
+])  # fmt: skip
+def test_what_engines_over_several_boxes_need_is_compared(now: NodeFacts, own: str | None, told: list[str]) -> None:
+    """A GID index that moved for all is found anew at each start; in a ring each cable's network chooses."""
+    assert list(differences(WHOLE, now, FACTS.replace(driver=own), cabled=False)) == told
+    in_a_ring = differences(WHOLE, now, FACTS.replace(driver=own), cabled=True)
+    assert list(in_a_ring) == [words for words in told if "GID" not in words]
+
+
+async def test_a_node_that_is_back_says_what_is_not_as_it_was_until_that_is_mended(
+    live: Callable[..., Lived], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_monitor, "MENDED_S", 0.001)
+    lived = live()
+    lived.facts_now = WHOLE
+    await lived.until(NodeStatus.REACHABLE)
+    for _ in range(2):  # what it is compared with is what it was at first
+        lived.facts_now = WHOLE.replace(links=(HALF.replace(mtu=1500), TWIN, SLOW))
+        lived.connection.lose(SILENT)
+        await lived.until(NodeStatus.REACHABLE)
+        assert lived.link.state.differs == "enp1s0f1np1 has MTU 1500 instead of 9000"
+    lived.facts_now = WHOLE
+    async with asyncio.timeout(20):
+        while lived.link.state.differs:
+            lived.changed.clear()
+            await lived.changed.wait()
+    assert lived.link.state.status is NodeStatus.REACHABLE
 
 
 async def test_a_stream_of_figures_that_ends_is_begun_again_and_ends_with_the_connection(

@@ -144,6 +144,9 @@ class Machine(RuleBasedStateMachine):
     def boxes(self) -> dict[str, BoxMemory]:
         return {node: self.box(node) for node in self.nodes if node not in self.silent}
 
+    def differing(self) -> dict[str, str]:
+        return {}
+
     def cables(self) -> Cables:
         return self.ring
 

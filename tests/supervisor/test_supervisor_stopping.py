@@ -54,6 +54,23 @@ async def test_a_profile_for_two_nodes_is_refused_and_nobody_leaves_where_there_
     assert list(supervisor.engines) == ["a"]
 
 
+async def test_a_box_that_came_back_otherwise_is_for_no_engine_over_several_and_the_refusal_says_what_differs(
+    house: House,
+) -> None:
+    nodes = SecondNode(house)
+    nodes.states["spark2"] = nodes.states["spark2"].replace(differs="driver 590.1 instead of 580.95")
+    wide = profile("wide", nodes=2, fallbacks=("b",))
+    supervisor = await house.open(profile("a"), profile("b"), wide, nodes=nodes)
+    await house.leased("a")
+    with pytest.raises(AdmissionError) as refused:
+        await house.clock.drive(supervisor.use("wide", cause=SwapCause.USER))
+    assert (refused.value.code, refused.value.status) == ("node_unreachable", 503)
+    assert "spark2 is back with driver 590.1 instead of 580.95. Mend it, or" in refused.value.message
+    assert (refused.value.hint or "").startswith("`sparkdash use b` starts its fallback.")
+    await house.leased("b")
+    assert supervisor.engines["b"].nodes == ("spark2",), "an engine on that box alone may come there"
+
+
 class LateNode(SecondNode):
     """A node that is too busy to answer `late` times; `late` counts down."""
 

@@ -215,6 +215,8 @@ async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: An
         assert "├ spark2 ── ! no memory guard ─" in on.text
         await on.happen(NodesChanged(nodes={SPARK2: node(box, guarded=True)}))
         assert "no memory guard" not in on.text
+        await on.happen(NodesChanged(nodes={SPARK2: node(box, guarded=True, differs="en1 is down")}))
+        assert "├ spark2 ── ! en1 is down ─" in on.text
 
 
 async def test_another_box_of_the_demo_is_marked_simulated(stage: Any, box: Any) -> None:

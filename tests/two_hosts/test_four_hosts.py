@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import urllib.error
 import urllib.request
@@ -221,6 +222,34 @@ def test_twenty_sessions_keep_to_four_replicas_and_none_is_lost_by_an_update_or_
         after = turn()
         assert "many@spark3" not in after.values()
         assert {agent: home for agent, home in homes.items() if home != "many@spark3"}.items() <= after.items()
+
+
+def test_a_box_that_is_back_with_another_mtu_is_refused_to_several_boxes_until_it_is_mended(
+    spark: HostDaemon, four: TwoHosts
+) -> None:
+    def spark4(status: str, differs: str | None) -> None:
+        def is_so(state: dict[str, Any]) -> bool:
+            box = state["nodes"]["spark4"]
+            return (box["status"], box["differs"]) == (status, differs)
+
+        spark.until_state(is_so)
+
+    spark4("reachable", None)
+    (mtu,) = re.findall(r"mtu (\d+)", four.run("e", "ip", "link", "show", "eth0").stdout)
+    four.run("c", "ip", "link", "set", "ve", "down")
+    try:
+        spark4("unreachable", None)
+        four.run("e", "ip", "link", "set", "eth0", "mtu", "1300")
+    finally:
+        four.run("c", "ip", "link", "set", "ve", "up")
+        spark.post("/api/reload", {})
+    spark4("reachable", f"eth0 has MTU 1300 instead of {mtu}")
+    refused = spark.sparkdash("use", "all")
+    assert f"spark4 is back with eth0 has MTU 1300 instead of {mtu}" in " ".join(refused.stderr.split())
+    four.run("e", "ip", "link", "set", "eth0", "mtu", mtu)
+    spark.post("/api/reload", {})
+    spark4("reachable", None)
+    up(spark, "all")
 
 
 @pytest.mark.real

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -24,6 +24,8 @@ REFUSED_RETRY_S = 60.0
 """Pause before a node that refuses us is tried again, as its guard against guessers may count the tries."""
 FACTS_EVERY_S = 300.0
 """Age at which facts, such as free disk space, are read again."""
+MENDED_S = 30.0
+"""The same for a node that is not as it was before it was away."""
 
 REFUSALS = ssh_errors.REFUSALS | {"node_python_missing"}
 """Codes of errors of a node that answers and cannot be used."""
@@ -39,6 +41,8 @@ class MonitorInputs:
     """Called with the node's name each time it can be reached again, the first time included."""
     restarted: Callable[[str], object] = lambda _: None
     """Called with the node's name when it is back from a restart."""
+    differences: Callable[[NodeFacts, NodeFacts], Iterable[str]] = lambda *_: ()
+    """Compares the facts of before the node was away with those of now."""
     clock: Callable[[], float] = time.time
 
 
@@ -60,6 +64,8 @@ class NodeMonitor:
         self._orders = orders
         self.state = NodeState(name=node.name, status=NodeStatus.CONNECTING, since=orders.clock())
         self._failures = 0
+        self._before: NodeFacts | None = None
+        """Facts of before the node was away, until they are the same again."""
         self._loss = asyncio.Event()
         self._again = asyncio.Event()
         self._stale = asyncio.Event()
@@ -113,7 +119,7 @@ class NodeMonitor:
         self._failures = 0
         self.reason = None
         before = self.state.facts and self.state.facts.boot
-        self._enter(NodeStatus.REACHABLE, None, facts)
+        self._take(facts)
         if before and facts.boot and facts.boot != before:
             self._orders.restarted(self.node.name)
         LOG.info("a node can be reached", node=self.node.name)
@@ -144,12 +150,24 @@ class NodeMonitor:
         if self.state.status is not status:
             LOG.warning("a node cannot be reached", node=self.node.name, why=error.message)
         self.reason = error
+        self._before = self._before or self.state.facts
         self._enter(status, error.text(), self.state.facts)
         self.settled.set()
 
-    def _enter(self, status: NodeStatus, reason: str | None, facts: NodeFacts | None) -> None:
+    def _take(self, facts: NodeFacts) -> None:
+        """Note new facts, and what differs from before the node was away; nothing: that is over."""
+        found = "; ".join(self._orders.differences(self._before, facts)) if self._before else ""
+        if not found:
+            self._before = None
+        elif found != self.state.differs:
+            LOG.warning("a node is not as it was", node=self.node.name, why=found)
+        self._enter(NodeStatus.REACHABLE, None, facts, found or None)
+
+    def _enter(
+        self, status: NodeStatus, reason: str | None, facts: NodeFacts | None, differs: str | None = None
+    ) -> None:
         since = self.state.since if status is self.state.status else self._orders.clock()
-        self._set(self.state.replace(status=status, since=since, reason=reason, facts=facts))
+        self._set(self.state.replace(status=status, since=since, reason=reason, facts=facts, differs=differs))
 
     def _set(self, state: NodeState) -> None:
         if state != self.state:
@@ -159,12 +177,11 @@ class NodeMonitor:
     async def _refresh_facts(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FACTS_EVERY_S):
+                async with asyncio.timeout(MENDED_S if self.state.differs else FACTS_EVERY_S):
                     await self._stale.wait()
             self._stale.clear()
             with contextlib.suppress(SparkdashError):
-                facts = await self._orders.read_facts(self.connection)
-                self._enter(NodeStatus.REACHABLE, None, facts)
+                self._take(await self._orders.read_facts(self.connection))
 
     async def _settle(self, figures: NodeFigures) -> None:
         """Count the first try as ended once the node tells its memory: without it nothing is placed there."""

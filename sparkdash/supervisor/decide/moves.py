@@ -32,6 +32,7 @@ class ProfileFacts:
     """Numbers of nodes that one engine may run on, the largest first."""
     node: str | None = None
     topologies: tuple[Topology, ...] = ()
+    fallbacks: tuple[str, ...] = ()
     cannot_run: str | None = None
     nearest: str | None = None
     secret_at: str | None = None

@@ -82,6 +82,10 @@ class DecisionFacts(Protocol):
 
     def unusable(self) -> Mapping[str, str]: ...
 
+    def differing(self) -> Mapping[str, str]:
+        """Nodes that came back other than they were, with the reason: no engine over several nodes comes there."""
+        ...
+
     def cables(self) -> Cables: ...
 
     def need(self, profile: str, count: int | None = None) -> Need:
@@ -130,8 +134,9 @@ class Occupancy:
     def _places(self, comer: str, boxes: Iterable[str], count: int) -> list[Nodes]:
         records = self._records
         known = records.profiles.get(comer)
+        differing = self._facts.differing() if count > 1 else ()
         return placements(
-            [*boxes],
+            [name for name in boxes if name not in differing],
             count=count,
             pinned=known.node if known else None,
             last=records.ran_on.get(comer, ()),
@@ -148,7 +153,8 @@ class Occupancy:
             return None if choice.leaving else self.hold(comer, choice)
         known = self._records.profiles.get(comer)
         if not choice.nodes and known is not None:
-            usable, unusable = [*self._facts.boxes()], self._facts.unusable()
+            unusable = {**self._facts.unusable(), **(self._facts.differing() if max(known.counts) > 1 else {})}
+            usable = [name for name in self._facts.boxes() if name not in unusable]
             return refusals.unplaced(comer, known, usable, unusable, self._facts.cables())
         return refusals.no_room(comer, self._need(comer, choice), choice, self._facts.boxes())
 

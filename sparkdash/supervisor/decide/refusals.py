@@ -129,7 +129,8 @@ def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, st
         code="node_unreachable",
         status=503,
         retry_after=RETRY_S,
-        hint="`sparkdash nodes` shows the state of each node.",
+        hint=(f"`sparkdash use {known.fallbacks[0]}` starts its fallback. " if known.fallbacks else "")
+        + "`sparkdash nodes` shows the state of each node.",
     )
 
 

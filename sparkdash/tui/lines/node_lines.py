@@ -96,7 +96,8 @@ def _node(
     old = view.node_age_s(name)
     silent = is_silent(state)
     owed = styled(f"! {counted(len(state.owed), 'engine')} to end there", Style.WARN) if state.owed else EMPTY
-    head = [node_name(name, view), status_line(state, view), owed, _unguarded(name, state, view)]
+    changed = styled(f"! {state.differs}", Style.WARN) if state.differs else EMPTY
+    head = [node_name(name, view), status_line(state, view), changed, owed, _unguarded(name, state, view)]
     if old is not None and not silent:
         head.append(styled(f"{age(old)} old", Style.WARN))
     if silent and memory and found:

@@ -8,7 +8,16 @@ from textual import events
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.phrases import about, estimate_text, slow_box, step_share, still_text, time_left, wait_text
+from sparkdash.domain.phrases import (
+    about,
+    degraded_text,
+    estimate_text,
+    slow_box,
+    step_share,
+    still_text,
+    time_left,
+    wait_text,
+)
 from sparkdash.domain.state import Figures
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.layout import is_compact
@@ -258,8 +267,8 @@ def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     stale = view.engine_age_s(engine.profile)
     best = view.snapshot.figures.get(engine.profile, Figures()).best
     marks.append(styled(f"{words.age(stale)} old", Style.WARN) if stale is not None else EMPTY)
-    slow = slow_box(engine, view.snapshot)
-    marks.append(styled(slow, Style.WARN) if slow else EMPTY)
+    told = (slow_box(engine, view.snapshot), degraded_text(engine, view.snapshot))
+    marks += [styled(each, Style.WARN) for each in told if each]
     return [*marks, styled(f"best {best:.1f} each", Style.PLAIN) if best else EMPTY, KEYS]
 
 

@@ -45,6 +45,9 @@ class Rig:
     def boxes(self) -> dict[str, BoxMemory]:
         return {LOCAL: self.box()}
 
+    def differing(self) -> dict[str, str]:
+        return {}
+
     def cables(self) -> dict[str, frozenset[str]]:
         return {}
 

@@ -1,0 +1,46 @@
+"""A box that is back: what of it that engines over several boxes need is not as it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.domain.node import Link, NodeFacts
+from sparkdash.nodes.shared_links import is_fast, network_of
+from sparkdash.units import DASH
+
+
+def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cabled: bool) -> Iterator[str]:
+    """Say what is not as it was. `own`: this box's facts; `cabled`: each cable's network chooses the RDMA device."""
+    if before.driver and now.driver not in (before.driver, own.driver if own else None):
+        yield f"driver {now.driver or DASH} instead of {before.driver}"
+    links = {link.interface: link for link in now.links}
+    for was in _used(before):
+        yield from _of_link(was, links.get(was.interface))
+    if not cabled and len(_gid_indices(before)) == 1 < len(_gid_indices(now)):
+        found = ", ".join(f"{link.gid_index} on {link.hca}" for link in now.links if link.hca)
+        yield f"different GID indices ({found}), where NCCL takes one"
+
+
+def _used(facts: NodeFacts) -> list[Link]:
+    """Return the fast links; where there is none, the fastest."""
+    return [link for link in facts.links if is_fast(link)] or list(facts.links[:1])
+
+
+def _gid_indices(facts: NodeFacts) -> set[int]:
+    return {link.gid_index for link in facts.links if link.hca and link.gid_index is not None}
+
+
+def _of_link(was: Link, now: Link | None) -> Iterator[str]:
+    if now is None:
+        yield f"{was.interface} has no address instead of {was.address}"
+    elif now.up is False:
+        yield f"{now.interface} is down"
+    elif network_of(now) != network_of(was):
+        yield f"{now.interface} is in {network_of(now) or DASH} instead of {network_of(was) or DASH}"
+    else:
+        if (now.mtu or 0) < (was.mtu or 0):
+            yield f"{now.interface} has MTU {now.mtu or DASH} instead of {was.mtu}"
+        if (now.rate_gbit_s or 0) < (was.rate_gbit_s or 0):
+            yield f"{now.interface} has {now.rate_gbit_s or DASH} Gb/s instead of {was.rate_gbit_s:g}"
+        if was.gid_index is not None and now.gid_index is None:
+            yield f"{was.hca} has no RoCEv2 GID"
