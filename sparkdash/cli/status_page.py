@@ -56,10 +56,7 @@ def _node(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterat
     yield status_row("node", "  ".join(_node_words(state, found, world)))
     if phrases.is_silent(state):
         yield from wrapped_rows("", state.reason or "No answer; sparkdash tries again.")
-    if state.differs:
-        yield from wrapped_rows("", f"It is back with {state.differs}; no engine over several boxes uses it.")
-    for name in state.owed:
-        yield from wrapped_rows("", f"{name} ends there as soon as the node answers.")
+    yield from _left(state)
     memory = found.memory if found else None
     if memory is None or found is None:
         yield status_row("memory", DASH)
@@ -72,6 +69,14 @@ def _node(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterat
     yield status_row("memory", _memory(memory) + (f"  ({duration(old)} ago)" if old > STALE_S else ""))
     if found.gpu:
         yield status_row("gpu", _gpu(found.gpu))
+
+
+def _left(state: NodeState) -> Iterator[str]:
+    """Rows of what a box that was away left behind."""
+    if state.differs:
+        yield from wrapped_rows("", f"It is back with {state.differs}; no engine over several boxes uses it.")
+    for name in state.owed:
+        yield from wrapped_rows("", f"{name} ends there as soon as the node answers.")
 
 
 def _node_words(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterator[str]:

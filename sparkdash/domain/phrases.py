@@ -290,16 +290,15 @@ def _busy_clocks(nodes: Iterable[str], sample: Sample) -> dict[str, float]:
 def degraded_text(engine: Engine, world: Snapshot) -> str:
     """Say without which boxes an engine runs, or for which it ended, while they are away; empty otherwise."""
     away = [state.name for state in world.nodes.values() if is_silent(state) or state.differs]
-    profile = world.profile(engine.profile)
-    if not away or profile is None:
+    profile = world.profile(engine.profile) if away else None
+    if profile is None:
         return ""
     if engine.state is EngineState.READY and len(engine.nodes) < profile.nodes:
         return f"degraded: {len(engine.nodes)} of {profile.nodes} boxes, without {' and '.join(away)}"
-    lost = [name for name in away if name in engine.nodes]
-    if engine.state is not EngineState.FAILED or not lost:
+    if engine.state is not EngineState.FAILED or not (lost := " and ".join(filter(away.__contains__, engine.nodes))):
         return ""
-    instead = f"; {profile.fallbacks[0]} answers for it" if profile.fallbacks else ""
-    return f"degraded: {' and '.join(lost)} is gone{instead}"
+    instead = "".join(f"; {name} answers for it" for name in profile.fallbacks[:1])
+    return f"degraded: {lost} is gone{instead}"
 
 
 def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:

@@ -11,14 +11,18 @@ from sparkdash.units import DASH
 
 def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cabled: bool) -> Iterator[str]:
     """Say what is not as it was. `own`: this box's facts; `cabled`: each cable's network chooses the RDMA device."""
-    if before.driver and now.driver not in (before.driver, own.driver if own else None):
-        yield f"driver {now.driver or DASH} instead of {before.driver}"
+    yield from _of_driver(before.driver, now.driver, own)
     links = {link.interface: link for link in now.links}
     for was in _used(before):
         yield from _of_link(was, links.get(was.interface))
     if not cabled and len(_gid_indices(before)) == 1 < len(_gid_indices(now)):
         found = ", ".join(f"{link.gid_index} on {link.hca}" for link in now.links if link.hca)
         yield f"different GID indices ({found}), where NCCL takes one"
+
+
+def _of_driver(was: str | None, now: str | None, own: NodeFacts | None) -> Iterator[str]:
+    if was and now not in (was, own and own.driver):
+        yield f"driver {now or DASH} instead of {was}"
 
 
 def _used(facts: NodeFacts) -> list[Link]:
@@ -35,12 +39,16 @@ def _of_link(was: Link, now: Link | None) -> Iterator[str]:
         yield f"{was.interface} has no address instead of {was.address}"
     elif now.up is False:
         yield f"{now.interface} is down"
-    elif network_of(now) != network_of(was):
-        yield f"{now.interface} is in {network_of(now) or DASH} instead of {network_of(was) or DASH}"
+    elif (network := network_of(now)) != network_of(was):
+        yield f"{now.interface} is in {network} instead of {network_of(was)}"
     else:
-        if (now.mtu or 0) < (was.mtu or 0):
-            yield f"{now.interface} has MTU {now.mtu or DASH} instead of {was.mtu}"
-        if (now.rate_gbit_s or 0) < (was.rate_gbit_s or 0):
-            yield f"{now.interface} has {now.rate_gbit_s or DASH} Gb/s instead of {was.rate_gbit_s:g}"
-        if was.gid_index is not None and now.gid_index is None:
+        yield from _lower(f"{now.interface} has MTU", was.mtu, now.mtu)
+        yield from _lower(f"{now.interface} has Gb/s", was.rate_gbit_s, now.rate_gbit_s)
+        if now.gid_index is None and was.gid_index is not None:
             yield f"{was.hca} has no RoCEv2 GID"
+
+
+def _lower(what: str, was: float | None, now: float | None) -> Iterator[str]:
+    """Say that a figure is lower, or not known any more."""
+    if (now or 0) < (was or 0):
+        yield f"{what} {DASH if now is None else f'{now:g}'} instead of {was:g}"

@@ -100,24 +100,26 @@ _CONNECTED = {
 
 def _nodes_apart(name: str, known: ProfileFacts, there: Sequence[str], cables: Cables) -> SparkdashError:
     """Build the refusal of a profile for whose nodes the cables are wrong."""
-    pairs = sorted({tuple(sorted((one, other))) for one, near in cables.items() for other in near})
-    seen = ", ".join("-".join("this box" if end == LOCAL else end for end in pair) for pair in pairs)
-    seen = f"There are the cables {seen}" if seen else "There are no cables from box to box"
+    wanted = [each for each in known.topologies or sorted(ASSUMED) if each != Topology.DIRECT or 2 in known.counts]
+    seen = _cables_seen(cables)
     hint = "`topologies` in the profile says how its boxes may be connected; `sparkdash doctor` shows how they are."
     if lines := [count for count in known.counts if groups(there, count, cables, [Topology.LINE])]:
-        whole = groups(there, len(there), cables, [Topology.RING])
-        seen = f"The {len(there)} boxes make one ring" if whole else seen
+        is_ring = groups(there, len(there), cables, [Topology.RING])
+        seen = f"The {len(there)} boxes make one ring" if is_ring else seen
         seen += f": {_either(lines)} in a row are a line"
         hint = (
             "Write `topologies: [line]` if the engine's NCCL needs no closed ring, as sparkring's. Stock NCCL runs on "
-            + (f"2 neighbours or all {len(there)}." if whole else "2 neighbours.")
         )
-    wanted = [each for each in known.topologies or sorted(ASSUMED) if each != Topology.DIRECT or 2 in known.counts]
-    return AdmissionError(
-        f"{name} needs {_either(known.counts)} boxes {' or '.join(map(_CONNECTED.__getitem__, wanted))}. {seen}.",
-        code="nodes_apart",
-        hint=hint,
-    )
+        hint += f"2 neighbours or all {len(there)}." if is_ring else "2 neighbours."
+    connected = " or ".join(map(_CONNECTED.__getitem__, wanted))
+    text = f"{name} needs {_either(known.counts)} boxes {connected}. {seen}."
+    return AdmissionError(text, code="nodes_apart", hint=hint)
+
+
+def _cables_seen(cables: Cables) -> str:
+    pairs = sorted({tuple(sorted((one, other))) for one, near in cables.items() for other in near})
+    seen = ", ".join("-".join("this box" if end == LOCAL else end for end in pair) for pair in pairs)
+    return f"There are the cables {seen}" if seen else "There are no cables from box to box"
 
 
 def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, str]) -> SparkdashError:
