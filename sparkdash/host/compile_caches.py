@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from pathlib import Path
 
 _SECTOR = 512
 _ASIDE, _GONE = ".aside", ".gone"
+_STARTED = "an engine has just started with it"
+STARTING_S = 300.0
+"""Time from the note of a start until its container is certainly listed; `podman run` may take 180 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,13 @@ def _sizes(folder: Path) -> Iterable[int]:
 def remove(cache: CompileCache) -> str | None:
     """Remove a cache that no engine uses; return why it stays, or None. An engine may have started with it since."""
     gone = cache.path.with_name(cache.path.name + _GONE)
+    if time.time() - cache.started_at < STARTING_S:
+        return _STARTED
     try:
         cache.path.rename(gone)
         if gone.stat().st_mtime > cache.started_at:
             gone.rename(cache.path)
-            return "an engine has just started with it"
+            return _STARTED
         shutil.rmtree(gone)
     except OSError as error:
         return f"{error.strerror} ({error.filename})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,13 @@ def test_a_cache_with_which_an_engine_starts_meanwhile_stays(root: Path) -> None
     folder = make(root, "a", OLD)
     (listed,) = list_caches(root, ())
     os.utime(folder, (NEW, NEW))
+    assert remove(listed) == "an engine has just started with it"
+    assert (folder / "triton" / "kernel").exists()
+
+
+def test_a_cache_of_a_start_whose_container_may_not_be_listed_yet_stays(root: Path) -> None:
+    folder = make(root, "a", time.time() - 100)
+    (listed,) = list_caches(root, ())
     assert remove(listed) == "an engine has just started with it"
     assert (folder / "triton" / "kernel").exists()
 

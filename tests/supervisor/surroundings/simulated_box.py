@@ -150,7 +150,7 @@ class Box:
     def load(self, model: Model) -> Engine:
         ready = self.now + model.load_s
         engine = Engine(model, [(self.now, 0.0), (ready - 1, model.peak), (ready, model.steady)])
-        self._take(engine)
+        self.take(engine)
         return engine
 
     def release(self, engine: Engine) -> None:
@@ -165,7 +165,7 @@ class Box:
         for when, _ in engine.points:
             self.at(when, nothing)
 
-    def _take(self, engine: Engine) -> None:
+    def take(self, engine: Engine) -> None:
         self.engines.append(engine)
         self._looked = -1.0
         for when, _ in engine.points:

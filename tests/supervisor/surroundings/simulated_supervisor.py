@@ -22,6 +22,7 @@ from sparkdash.host.runtime import OneNode
 from sparkdash.supervisor.actor import patience_of
 from sparkdash.supervisor.decide import moves
 from sparkdash.supervisor.decide.scheduler import Scheduler
+from sparkdash.supervisor.memory import read_ahead
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
 from sparkdash.supervisor.swap import stopping
@@ -37,7 +38,11 @@ from surroundings.simulated_box import (
     Model,
     Sequence,
     Sleep,
+    nothing,
 )
+
+HELD, SAVES_S = 0.1, 60.0
+"""Share of pages read ahead that nothing else gets at once; longest time in which conversations are saved."""
 
 
 @dataclass(eq=False)
@@ -53,6 +58,8 @@ class Aware:
 
     box: Box
     plan: Sequence
+    quick: bool = False
+    """Whether weights are read ahead while engines leave, and their conversations are saved before."""
     learned: set[str] = field(default_factory=set)
     kills: int = 0
     answered: dict[str, str] = field(default_factory=dict)
@@ -99,6 +106,9 @@ class Aware:
         self.swaps: dict[str | None, Life] = {}
         self.begun = self.together = 0
         """Swaps so far, and loads that began while another went on."""
+        self.ahead: dict[str, Engine] = {}
+        """Pages that are read ahead, by target."""
+        self.read_gib = 0.0
         self.tick_at: float | None = None
         self.judge, self.looking = GuardJudge(FLOORS), False
 
@@ -161,6 +171,7 @@ class Aware:
     def send(self, move: moves.Move) -> None:
         if isinstance(move, moves.SwapDone | moves.SwapFailed | moves.SwapCancelled):
             del self.swaps[move.target]
+            self._let_go(move.target)
         for effect in self.scheduler.handle(move, self.box.now):
             match effect:
                 case moves.Grant(id=id_, profile=profile):
@@ -188,6 +199,32 @@ class Aware:
         life = self.swaps[swap.target] = Life(swap)
         self.begun += 1
         self._later(life, SETTINGS.drain_s, lambda: self.send(moves.DrainOver(swap.target)))
+        if self.quick and swap.target and swap.evict:
+            self._read_ahead(life, swap.target)
+
+    def _read_ahead(self, life: Life, target: str) -> None:
+        """Read what `room` allows at `RATE`. HELD of it counts as taken, though MemAvailable has nearly all of it."""
+        most = read_ahead.room(self.box.memory(), self.need(target).room_bytes, self.tools.reserve_bytes)
+        whole = min(most / GIB, self.plan.models[target].steady)
+        if whole <= 0:
+            return
+        self.read_gib += whole
+        ready = self.box.now + whole * GIB / read_ahead.RATE
+        pages = self.ahead[target] = Engine(self.plan.models[target], [(self.box.now, 0.0), (ready, whole * HELD)])
+        self.box.take(pages)
+        self._later(life, 1.0, lambda: self._heed_warning(life, target))
+
+    def _heed_warning(self, life: Life, target: str) -> None:
+        if target in self.ahead and self.box.available < FLOORS.warn:
+            self._let_go(target)
+        elif target in self.ahead:
+            self._later(life, 1.0, lambda: self._heed_warning(life, target))
+
+    def _let_go(self, target: str | None) -> None:
+        if (pages := self.ahead.pop(target or "", None)) is not None:
+            end = self.box.now + read_ahead.END_S
+            pages.points = [(self.box.now, pages.held(self.box.now)), (end, 0.0)]
+            self.box.at(end, nothing)
 
     def _later(self, life: Life, seconds: float, do: Callable[[], None]) -> None:
         self.box.at(self.box.now + seconds, lambda: do() if self.swaps.get(life.begun.target) is life else None)
@@ -209,7 +246,8 @@ class Aware:
     async def _change(self, swap: moves.BeginSwap) -> None:
         """What the transition does, in its order."""
         for name in swap.evict:
-            await Sleep(self.box.rng.uniform(0.5, 5))
+            saves = self.box.rng.uniform(0, SAVES_S) if self.quick else 0.0
+            await Sleep(saves + self.box.rng.uniform(0.5, 5))
             if name in self.running:
                 self._gone(name)
                 self.send(moves.Evicted(name))
@@ -221,6 +259,7 @@ class Aware:
         if short := self.short(target.name):
             raise short
         await stopping.admit_load(self.tools, target, {LOCAL: missing})
+        self._let_go(swap.target)
         model = self.plan.models[swap.target]
         self.together += bool(self.loading)
         self.loading[model.name] = self.box.load(model)
@@ -289,7 +328,15 @@ class Aware:
 
     def _victim(self, name: str) -> Victim:
         busy = sum(held.profile == name for held in self.scheduler.records.leases.values())
-        return Victim(name, name, lambda: 0, name in self.running, False, busy, self.need(name).total_bytes)
+        return Victim(
+            name,
+            name,
+            lambda: 0,
+            serves=name in self.running,
+            loads=name in self.loading,
+            in_flight=busy,
+            bytes=self.need(name).total_bytes,
+        )
 
     def _kill(self, name: str) -> None:
         if name in self.loading:
