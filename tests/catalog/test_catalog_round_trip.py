@@ -111,11 +111,20 @@ def test_a_server_without_a_dialect_comes_back_equal(name: str, form: ExportForm
     assert back.engine is (EngineKind.VLLM if name in READ_AS_VLLM else EngineKind.GENERIC)
 
 
+HIDDEN = {
+    "kv": """{profile: x, engine: llamacpp, image: "a/b:1", keep_entrypoint: true, keep_kv: {max_gib: 8},
+        models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}""",
+    "llama": """{profile: x, engine: llamacpp, image: "a/b:1", serves: [y, lora: /l/a.gguf],
+        models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}""",
+    "vllm": """{profile: x, engine: vllm, image: "a/b:1", serves: [{lora: {hf: a/lora}}, {own: /l/own}, y],
+        models: {target: {hf: a/b}}, args: {max-model-len: 4096}, mounts: [{source: /s, target: /t}]}""",
+}
+
+
 @pytest.mark.parametrize("form", list(ExportFormat))
-def test_what_the_container_hides_comes_back_with_its_comments(form: ExportFormat) -> None:
-    """An entrypoint that is kept, and the folder of conversations, which is this box's."""
-    text = """{profile: x, engine: llamacpp, image: "a/b:1", keep_entrypoint: true, keep_kv: {max_gib: 8},
-        models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}"""
+@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
+def test_what_the_container_hides_comes_back_with_its_comments(text: str, form: ExportFormat) -> None:
+    """An entrypoint that is kept, conversations, and adapters: as an alias one would answer without its weights."""
     (first,) = importers.load_imported({"x": text}).profiles.values()
     spec = adapter_of(first).container(first, LAUNCH)
     back = importers.import_profiles(_exported(form, first, spec))
@@ -126,6 +135,8 @@ def test_what_the_container_hides_comes_back_with_its_comments(form: ExportForma
 def test_comments_of_an_export_are_read_within_their_keys_only() -> None:
     text = '# sparkdash engine: "sim"\n# sparkdash modes: {"cut\n# sparkdash context: 4096\n  # sparkdash memory: {}\n'
     assert read_comments(text + f"# sparkdash request: {'[' * 1000}{']' * 1000}\n") == {"context": 4096}
+    line = '# sparkdash serves: [{"a": 5}, {"b": {"path": 3}}]\npodman run vllm/vllm-openai:v1 --model a/b\n'
+    assert importers.import_profiles(line).profiles[0]["serves"] == [{"a": 5}, {"b": {"path": 3}}]
 
 
 @pytest.mark.parametrize("form", list(ExportFormat))
