@@ -29,7 +29,7 @@ from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, moment_
 from sparkdash.tui.lines.charts import Range, nice_top, range_chart
 from sparkdash.tui.screens import requests
 from sparkdash.tui.screens.replay import parts_of
-from sparkdash.tui.screens.requests import parse_filter
+from sparkdash.tui.screens.requests import PastTable, parse_filter
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.chart import ChartPanel, columns
 
@@ -130,7 +130,12 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
         await on.until(lambda: "engine_crash" in on.text)
         assert "~57" in on.text
         assert any("codex gpt-oss-120b 1000 90 %" in row for row in on.rows), on.text
-        await on.press("o", "slash", *"status:5xx ttft>2s", "enter")
+        table = on.app.screen.query_one(PastTable)
+        await on.press("G")
+        assert table.cursor != "p1"
+        await on.press("o")
+        await on.until(lambda: table.cursor == "p1")  # the slowest is under the cursor
+        await on.press("slash", *"status:5xx ttft>2s", "enter")
         await on.until(lambda: ("past", "ttft", None, 2.0, "x") in on.daemon.asked)
         await on.settle()
         rows = [row for row in on.rows if "gpt-oss-120b" in row and row.startswith("13:")]

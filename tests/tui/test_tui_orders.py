@@ -59,10 +59,16 @@ async def test_a_file_that_is_broken_now_is_asked_about_and_its_last_good_versio
 async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.plans[box.coder] = Plan(
-            profile=box.coder, evict=(box.gpt,), needs_bytes=130 * GIB, available_bytes=111 * GIB, fits=False
+            profile=box.coder,
+            evict=(box.gpt,),
+            needs_bytes=130 * GIB,
+            available_bytes=111 * GIB,
+            fits=False,
+            verdict="It does not fit: 19 GiB lack.",
         )
         await on.press("2", "j", "s")
         assert "fits   no, needs 130 GiB, 111 GiB available then" in on.text
+        assert "It does not fit: 19 GiB lack." in on.text
         await on.press("enter")
         assert on.daemon.asked == []
 

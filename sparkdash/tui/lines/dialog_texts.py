@@ -17,7 +17,7 @@ from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.lines import words
 from sparkdash.tui.text import EMPTY, Line, Style, clip, join, pad, styled, wrap, wrap_line
-from sparkdash.units import counted, duration, gib, percent, size
+from sparkdash.units import DASH, counted, duration, gib, percent, size
 
 MOST_LOG = 12
 """Lines of a failed engine's log in a dialog."""
@@ -122,8 +122,9 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int, warnings: Sequen
     ]
     then = gib(plan.available_bytes, 0) if len(plan.on_nodes) < 2 else then_available(plan, snapshot.daemon.host)
     each = " on each" if len(plan.nodes) > 1 else ""
-    memory = f", needs {words.needed_memory(plan)}{each}, {then} available then"
+    memory = f", needs {words.needed_memory(plan)}{each}" + (f", {then} available then" if then != DASH else "")
     lines += labelled("fits   ", wrap_line(fits + styled(memory, Style.DIM), room))
+    lines += labelled("", wrap(plan.verdict, room, Style.BAD)) if plan.fits is False else []
     load = styled("not known yet: it has never run here", Style.STRONG)
     if plan.expected_s is not None:
         load = styled(f"about {duration(plan.expected_s)}", Style.STRONG)

@@ -306,6 +306,8 @@ class RequestsPage(Page):
         names = list(ORDERS)
         self._order = names[(names.index(self._order) + 1) % len(names)]
         if self._is_past:
+            table = self.query_one(PastTable)
+            table.found, table.cursor = (), None  # it begins at the top again, where the slowest is
             self.services.say(f"The past, {ORDERS[self._order]}.")
             self._read()
 
