@@ -116,20 +116,23 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int, warnings: Sequen
     lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
     boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
     lines += labelled("on     ", wrap(boxes, room)) if boxes else []
-    lines.append(EMPTY)
+    lines += [EMPTY, *_fit_lines(plan, snapshot, room)]
+    load = styled("not known yet: it has never run here", Style.STRONG)
+    if plan.expected_s is not None:
+        load = styled(f"about {duration(plan.expected_s)}", Style.STRONG)
+        load += styled("; requests wait that long", Style.DIM)
+    return [*lines, *labelled("load   ", wrap_line(load, room))]
+
+
+def _fit_lines(plan: Plan, snapshot: Snapshot, room: int) -> list[Line]:
     fits = {True: styled("yes", Style.GOOD), False: styled("no", Style.BAD), None: styled("not sure", Style.WARN)}[
         plan.fits
     ]
     then = gib(plan.available_bytes, 0) if len(plan.on_nodes) < 2 else then_available(plan, snapshot.daemon.host)
     each = " on each" if len(plan.nodes) > 1 else ""
     memory = f", needs {words.needed_memory(plan)}{each}" + (f", {then} available then" if then != DASH else "")
-    lines += labelled("fits   ", wrap_line(fits + styled(memory, Style.DIM), room))
-    lines += labelled("", wrap(plan.verdict, room, Style.BAD)) if plan.fits is False else []
-    load = styled("not known yet: it has never run here", Style.STRONG)
-    if plan.expected_s is not None:
-        load = styled(f"about {duration(plan.expected_s)}", Style.STRONG)
-        load += styled("; requests wait that long", Style.DIM)
-    return [*lines, *labelled("load   ", wrap_line(load, room))]
+    lines = wrap_line(fits + styled(memory, Style.DIM), room)
+    return labelled("fits   ", lines + (wrap(plan.verdict, room, Style.BAD) if plan.fits is False else []))
 
 
 def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
