@@ -337,7 +337,7 @@ def _nested(path: str, value: ArgValue) -> ArgValue:
 
 
 _SAME = (
-    ("gpu-memory-utilization", "mem-fraction-static", "kv-cache-free-gpu-memory-fraction"),
+    ("gpu-memory-utilization", "mem-fraction-static", "kv-cache-free-gpu-memory-fraction", "kv-cache-memory-bytes"),
     ("max-model-len", "context-length", "ctx-size", "max-seq-len"),
     ("max-num-seqs", "max-running-requests", "parallel", "max-batch-size"),
     ("max-num-batched-tokens", "chunked-prefill-size", "ubatch-size", "max-num-tokens"),

@@ -37,9 +37,13 @@ def test_an_unknown_flag_is_named_with_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("engine", "key", "near"),
-    [("llamacpp", "ctx-sise", "ctx-size"), ("sglang", "mem-fraction-statik", "mem-fraction-static")],
+    [
+        ("llamacpp", "ctx-sise", "ctx-size"),
+        ("sglang", "mem-fraction-statik", "mem-fraction-static"),
+        ("sglang", "kv-cache-memory-bytes", "mem-fraction-static"),
+    ],
 )
-def test_every_engine_s_table_finds_a_typing_error(engine: str, key: str, near: str) -> None:
+def test_every_engine_s_table_finds_a_typing_error_and_another_s_flag(engine: str, key: str, near: str) -> None:
     assert near in _one(engine, {key: 1}).hint
 
 
