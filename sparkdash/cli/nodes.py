@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,14 @@ import typer
 from sparkdash.cli.output import confirm, is_interactive, print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.cli.running_daemon import daemon_state, reload_daemon
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.units import DASH, size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from sparkdash.domain.node import Link, Node, NodeFacts, NodeState
+    from sparkdash.nodes.discover import FoundBox
     from sparkdash.nodes.node_file import NodeTable
     from sparkdash.settings import Settings
 
@@ -26,22 +30,32 @@ LEAST = ("host key", "driver", "podman", "rate", "link")
 
 
 @app.callback()
-def nodes(context: typer.Context, as_json: AsJson = False) -> None:
+def nodes(
+    context: typer.Context,
+    discover: Annotated[bool, typer.Option("--discover", help="Look for boxes behind the fast ports.")] = False,
+    interface: Annotated[str | None, typer.Option(help="With --discover: look behind this interface instead.")] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
     """Other boxes that engines run on, such as a second Spark.
 
     Without a command: list them, and whether they can be reached. Each is reached over ssh with your own key. Nothing
     is installed there, no password is kept, and no port is opened. `sparkdash doctor --node NAME` examines one.
+    --discover shows the boxes behind the fast ports and asks for each whether to add it; --yes adds all.
 
     \b
     Examples:
       sparkdash nodes
       sparkdash nodes --json | jq '.nodes[] | [.name, .state.status]'
+      sparkdash nodes --discover
       sparkdash nodes add spark2 --ssh ubuntu@192.168.177.12
       sparkdash nodes copy qwen3-235b --to spark2
       sparkdash nodes bench spark2
       sparkdash nodes remove spark2
     """
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None and discover:
+        _discover(interface, yes=yes, as_json=as_json)
+    elif context.invoked_subcommand is None:
         _list(as_json=as_json)
 
 
@@ -144,6 +158,97 @@ def _print_trouble(state: NodeState | None) -> None:
         print_note(f"{state.name} is back with {state.differs}; no engine over several boxes uses it.")
     if state.owed:
         print_note(f"{state.name} still has to end: {', '.join(state.owed)}.")
+
+
+def _discover(interface: str | None, *, yes: bool, as_json: bool) -> None:
+    import asyncio
+
+    from sparkdash.nodes.discover import find_boxes
+    from sparkdash.nodes.node_file import nodes_file, read_nodes
+
+    ports = [interface] if interface else _fast_ports()
+    found = asyncio.run(find_boxes(ports))
+    known = {node.host_key: node.name for node in read_nodes(nodes_file())}
+    names = _names(found, known)
+    new = [box for box in found if box.host_key not in known]
+    _print_found(found, names, {box.host_key for box in new}, as_json=as_json)
+    if not new:
+        print_note(f"No new box with sshd answers behind {', '.join(ports)}.")
+        print_note("`sparkdash nodes add NAME --ssh USER@HOST` adds one by its address.")
+    _add_all([(names[box.host_key], box) for box in new if yes or _is_wanted(names[box.host_key], box)])
+
+
+def _add_all(chosen: list[tuple[str, FoundBox]]) -> None:
+    failed = [name for name, box in chosen if not _add_found(name, box)]
+    if failed:
+        raise typer.Exit(1)
+
+
+def _fast_ports() -> list[str]:
+    from sparkdash.nodes.discover import fast_ports
+
+    if ports := fast_ports():
+        return ports
+    raise HostError(
+        "No fast port of this box is up.",
+        code="no_fast_port",
+        hint="Connect a cable, or name another one: `sparkdash nodes --discover --interface NAME`.",
+    )
+
+
+def _print_found(found: Sequence[FoundBox], names: Mapping[str, str], new: set[str], *, as_json: bool) -> None:
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
+
+    heads = ("name", "ssh", "behind", "host key")
+    rows = [(names[box.host_key], box.address, ", ".join(box.interfaces), fingerprint(box.host_key)) for box in found]
+    if as_json:
+        told = [(dict(zip(heads, row, strict=True)), box) for row, box in zip(rows, found, strict=True)]
+        print_json({"found": [values | {"new": box.host_key in new} for values, box in told]})
+    elif rows:
+        print_fitting_table(heads, rows, "<<<<", ("behind",))
+
+
+def _is_wanted(name: str, box: FoundBox) -> bool:
+    """Ask whether to add the box; without a terminal say how."""
+    if not is_interactive():
+        print_note(f"`sparkdash nodes --discover --yes` adds {name} with the host key shown.")
+        return False
+    return confirm(f"Add {name}, and is the host key of {box.address} right?")
+
+
+def _names(found: Sequence[FoundBox], known: Mapping[str, str]) -> dict[str, str]:
+    """Name each box by its host key: as it is registered, as LLDP calls it, or with the next free number."""
+    from sparkdash.domain.node import LOCAL, NODE_NAME
+
+    names = dict(known)
+    for box in found:
+        free = (f"spark{number}" for number in itertools.count(2))
+        told = (box.name or "").partition(".")[0].lower()
+        taken = {*names.values(), LOCAL}
+        offered = itertools.chain([told] if re.match(NODE_NAME, told) else (), free)
+        names.setdefault(box.host_key, next(name for name in offered if name not in taken))
+    return names
+
+
+def _add_found(name: str, box: FoundBox) -> bool:
+    """Log in to the box and add it; False, with the reason on stderr, where that fails."""
+    import asyncio
+
+    from sparkdash import settings
+    from sparkdash.domain.node import Node
+    from sparkdash.nodes.node_file import add_node, nodes_file, read_nodes
+
+    node, path = Node(name=name, ssh=box.address, port=box.port, host_key=box.host_key), nodes_file()
+    try:
+        facts = asyncio.run(_log_in(node, read_nodes(path), settings.load_settings()))
+    except SparkdashError as error:
+        print_note(f"{name} is not added. {error.text()}")
+        return False
+    add_node(path, node)
+    reload_daemon()
+    print_note(_facts_text(facts))
+    print_note(f"Added {name}.")
+    return True
 
 
 @app.command("add")

@@ -252,6 +252,26 @@ def test_a_box_that_is_back_with_another_mtu_is_refused_to_several_boxes_until_i
     up(spark, "all")
 
 
+def test_the_boxes_behind_a_port_are_found_and_added_once_each(spark: HostDaemon, four: TwoHosts) -> None:
+    registry = spark.root / "config" / "nodes.toml"
+    before = registry.read_text()
+    for host in NAMES[1:]:
+        four.run(NAMES[0], "sh", "-c", f"exec 3<>/dev/tcp/{four.address[host]}/22 || true", check=False)
+    try:
+        assert spark.sparkdash("nodes", "remove", "spark4", "--force").returncode == 0
+        shown = spark.sparkdash("nodes", "--discover", "--interface", "eth0", "--json")
+        found = json.loads(shown.stdout)["found"]
+        assert {(each["name"], each["new"]) for each in found} == {
+            ("spark2", False), ("spark3", False), ("spark4", True)
+        }, shown  # fmt: skip
+        added = spark.sparkdash("nodes", "--discover", "--interface", "eth0", "--yes")
+        assert (added.returncode, "Added spark4." in added.stderr) == (0, True), added
+        again = spark.sparkdash("nodes", "--discover", "--interface", "eth0", "--yes")
+        assert "No new box with sshd answers behind eth0." in again.stderr
+    finally:
+        registry.write_text(before)
+
+
 @pytest.mark.real
 def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts) -> None:
     """Tensor parallel 4 by vLLM's own launch; its CPU build fails over pipelines."""
