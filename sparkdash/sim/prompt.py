@@ -42,15 +42,17 @@ NOTHING = PromptOrders()
 
 
 def read_orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> PromptOrders:
-    """Read the orders of the user's last turn. `body` has the tools, in the form of any protocol."""
-    returned: str | None = None
+    """Read the orders of the user's last turns (OpenClaw sends two); `body` has the tools in any protocol's form."""
+    asked, returned = "", None
     for turn in reversed(turns):
         result = _result(turn)
-        if result is not None:
+        if result is None and turn.get("role") == "user":
+            asked = content_text(turn.get("content")) + asked
+        elif asked:
+            break
+        elif result is not None:
             returned = result if returned is None else returned
-        elif turn.get("role") == "user":
-            return _read(content_text(turn.get("content")), body, returned)
-    return NOTHING
+    return _read(asked, body, returned)
 
 
 def content_text(content: object) -> str:

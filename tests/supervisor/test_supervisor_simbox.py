@@ -22,7 +22,7 @@ from sparkdash.supervisor.swap import stopping
 from sparkdash.units import gib
 
 SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", tries(1500)))
-"""10,000 take half a minute: SPARKDASH_SIMBOX=10000."""
+"""10,000 take a minute or three: SPARKDASH_SIMBOX=10000, with --timeout=0."""
 
 
 @pytest.mark.parametrize("quick", [False, pytest.param(True, marks=pytest.mark.full)])
