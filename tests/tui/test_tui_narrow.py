@@ -35,6 +35,7 @@ async def test_the_title_counts_a_load_that_stands_still_beside_an_engine_that_s
         await on.pilot.resize_terminal(*USUAL)
         await on.settle()
         assert f"◌ stalled {box.coder} 33 %" in on.lines[0]
+        assert any("◌ stalled" in line and line.rstrip().endswith("x cancel  K keep") for line in on.lines[1:])
 
 
 async def test_a_run_of_the_bench_is_told_on_every_page(stage: Any, box: Any) -> None:

@@ -59,6 +59,7 @@ GAP = styled("  ")
 TROUBLE_KEYS = key_hints(("x", "stop"), ("n", "what to do"))
 KEYS = key_hints(("f", "large"), ("e", "each"), ("[ ]", "window"), ("h", "history"))
 KEY_HINT = key_hint("f", "large")
+STALL_KEYS = key_hints(("x", "cancel"), ("K", "keep"))
 
 
 def others(view: View) -> list[Engine | Swap]:
@@ -108,6 +109,8 @@ def _name(one: Engine | Swap) -> str:
 def _row(one: Engine | Swap, view: View, width: int, cells: int) -> Line:
     name = pad(styled(shorten_apart(_name(one), cells, view.profile_names)), cells)
     row = _engine(one, view, name, width) if isinstance(one, Engine) else _load(one, view, name, width)
+    if isinstance(one, Swap) and one.still_since is not None:
+        return justify(clip(row, width - length(STALL_KEYS) - 3), STALL_KEYS + styled(" "), width)
     return justify(row, KEY_HINT + styled(" "), width) if length(row) + 12 < width else clip(row, width)
 
 
@@ -167,7 +170,8 @@ def _load(swap: Swap, view: View, name: Line, width: int) -> Line:
 
 def _outlook(swap: Swap, view: View, *, short: bool) -> Line:
     if swap.still_since is not None:
-        return styled(still_text(swap, view.now), Style.WARN)
+        text = still_text(swap, view.now)
+        return styled(text.partition(", ")[2] or text if short else text, Style.WARN)
     if waits := wait_text(swap, view.now):
         return styled(waits, Style.PLAIN)
     rest = time_left(swap, view.now)
