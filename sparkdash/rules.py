@@ -294,7 +294,7 @@ _GENERAL = (
     _warning(
         "starter-on-host",
         "commands of a profile run outside any container",
-        "docs/memory.md, Another starter",
+        "docs/swaps.md, Another starter",
         _on_the_host,
     ),
     _warning(
@@ -347,7 +347,7 @@ _GENERAL = (
     _warning(
         "keep-kv-ignored",
         "conversations that are not kept",
-        "only llama-server's slots are saved: docs/memory.md",
+        "only llama-server's slots are saved: docs/swaps.md",
         _keeps_nothing,
     ),
     _error(

@@ -27,7 +27,7 @@ from sparkdash.settings import Alert, HistorySettings, Hook, Policy, Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "sparkdash").rglob("*.md")])
-MOST_PAGES, MOST_WORDS, MOST_README = 15, 21_000, 1_400
+MOST_PAGES, MOST_WORDS, MOST_README = 16, 21_000, 1_400
 SETTINGS = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- made from the code: {} -->", "<!-- end: {} -->"
 VARIABLES = {
