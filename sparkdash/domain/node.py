@@ -97,7 +97,7 @@ class NodeState(Frozen):
     link: str | None = None
     """Interface of this node that engines use towards the others; None while unknown."""
     differs: str | None = None
-    """What is not as it was before the node was away; until that is mended no engine over several nodes comes there."""
+    """Differences from before the node was away; until they are mended no engine over several nodes comes there."""
     owed: tuple[str, ...] = ()
     """Containers on it that are to be ended as soon as it is reachable again."""
     guarded: bool = False

@@ -174,7 +174,7 @@ def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> N
 
 
 async def test_the_panel_that_has_the_keys_is_lit_and_names_them(stage: Any, box: Any) -> None:
-    """One frame at a time: the requests first, then what Tab moves to."""
+    """The requests have it first, then what Tab moves to; never two frames."""
     async with stage(box.snapshot(), size=WIDE) as on:
         lit = []
         for _ in range(3):

@@ -274,7 +274,7 @@ class RequestContext:
     autocomplete: bool = False
     """Whether it is answered at once or not at all, and stops no engine."""
     conversation: str | None = None
-    """What stays on one replica; None where the profile has no replicas."""
+    """Name of the conversation, which stays on one replica; None where the profile has no replicas."""
 
 
 AGENT_KEPT = 200
