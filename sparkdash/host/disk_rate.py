@@ -35,6 +35,7 @@ def measure(files: Iterable[Path]) -> DiskRate | None:
             if read >= MOST_BYTES or took >= MOST_S:
                 break
         found = DiskRate(str(file), read, took)
+        _file().parent.mkdir(parents=True, exist_ok=True)
         paths.replace_file(_file(), json.dumps({"bytes_per_s": found.bytes_per_s}).encode())
         return found
     return None

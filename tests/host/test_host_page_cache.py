@@ -180,7 +180,7 @@ def test_the_disks_rate_is_that_of_a_file_that_nobody_has_in_memory(
 ) -> None:
     """Not of one that an engine has mapped, which would come from memory; the rate is kept for first loads."""
     monkeypatch.setattr(disk_rate, "LEAST_BYTES", MIB)
-    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "new"))
     mapped, free, small = on_disk / "mapped.gguf", on_disk / "free.gguf", on_disk / "small.gguf"
     for file, size in ((mapped, 4 * MIB), (free, 2 * MIB), (small, 4096)):
         cached_file(file, size)
