@@ -38,6 +38,16 @@ async def test_a_swap_beside_another_is_told_and_given_up_with_it(stage: Any, bo
         assert "the start of qwen3-coder-30b-nvfp4, the start of gemma" in on.text
 
 
+async def test_a_first_load_tells_how_long_reading_takes_where_the_disk_was_measured(stage: Any, box: Any) -> None:
+    first = {"eta_s": None, "eta_low_s": None, "eta_high_s": None, "eta_at": None, "learned_from": 0}
+    for reads_s, words in (
+        (None, "first load here: no estimate"),
+        (64.0, "first load here, 1m04s or more to read its"),
+    ):
+        async with stage(box.swapping(swap=box.swap(reads_s=reads_s, **first))) as on:
+            assert words in on.text
+
+
 async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
     async with stage(
         box.swapping(swap=box.swap(still_since=box.now - 130, gives_up_at=box.now + 1070, heard_at=box.now - 131))

@@ -120,7 +120,7 @@ def _outlook(swap: Swap, view: View) -> Line:
     if swap.still_since is not None:
         return styled(f"stalled: {still_text(swap, view.now)}", Style.WARN)
     if rest is None:
-        return styled("first load here: no estimate", Style.DIM)
+        return styled(estimate_text(swap, view.now) if swap.reads_s else "first load here: no estimate", Style.DIM)
     return styled(estimate_text(swap, view.now), Style.STRONG if rest.s or rest.high_s else Style.WARN)
 
 
