@@ -166,17 +166,17 @@ async def test_a_node_that_cannot_be_reached_says_why_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "why"),
+    ("program", "why", "first_s"),
     [
-        ("import sys; sys.exit('no such luck')", "no such luck"),
-        ("print('Welcome!\\n' * 100); input()", "sends no figures: the line is no JSON"),
-        ("while True: print('x' * 9999, end='')", "sends no figures|does not answer"),
+        ("import sys; sys.exit('no such luck')", "no such luck", module.FIRST_S),
+        ("print('Welcome!\\n' * 100); input()", "sends no figures: the line is no JSON", module.FIRST_S),
+        ("while True: print('x' * 9999, end='')", "sends no figures|does not answer", 2.0),
     ],
 )
 async def test_a_program_that_misbehaves_is_ended_with_the_reason(
-    program: str, why: str, monkeypatch: pytest.MonkeyPatch
+    program: str, why: str, first_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_S", 2.0)
+    monkeypatch.setattr(module, "FIRST_S", first_s)
     async with running(NodeFigures("spark2", LocalCommands(program), "nobody")) as figures:
         await until(lambda: figures.reason)
         assert re.search(why, figures.reason or "")
@@ -188,13 +188,26 @@ async def test_words_of_a_login_script_before_the_figures_do_no_harm() -> None:
         await until(lambda: not figures.is_silent)
 
 
-async def test_a_node_without_readable_memory_is_told_so() -> None:
-    program = """
-import sys, json
+ANSWERS = """
+import sys, json, time
+time.sleep(DELAY)
 for line in sys.stdin:
     if line.startswith('{"every"'):
-        print(json.dumps({"clock": 5, "at": 5, "id": json.loads(line)["id"]}), flush=True)
+        print(json.dumps({"clock": 5, "at": 5, "id": json.loads(line)["id"], "memory": MEMORY}), flush=True)
 """
+
+
+async def test_a_node_whose_first_figures_are_slow_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new ssh connection and the start of Python there take longer than an answer may."""
+    monkeypatch.setattr(module, "FRESH_S", 2.0)
+    memory = {"total": 100, "available": 60, "free": 10}
+    program = ANSWERS.replace("DELAY", "2.5").replace("MEMORY", repr(memory))
+    async with running(NodeFigures("spark2", LocalCommands(program), "nobody")) as figures:
+        assert (await figures.fresh_memory()).available == 60
+
+
+async def test_a_node_without_readable_memory_is_told_so() -> None:
+    program = ANSWERS.replace("DELAY", "0").replace("MEMORY", "None")
     async with running(NodeFigures("spark2", LocalCommands(program), "nobody")) as figures:
         with pytest.raises(HostError) as caught:
             await figures.fresh_memory()

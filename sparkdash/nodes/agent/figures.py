@@ -197,6 +197,8 @@ class NodeFigures:
         """Reports of the guard that were handed on, the last ones."""
         self._heard = asyncio.Event()
         """Set while figures come."""
+        self._tried = asyncio.Event()
+        """Set once figures came, or the reason why they do not."""
 
     @property
     def is_silent(self) -> bool:
@@ -225,15 +227,17 @@ class NodeFigures:
 
     async def fresh_memory(self) -> Memory:
         """Ask the node for its memory of now. Raises HostError: node_unreachable, memory_unknown."""
+        limit_s = FIRST_S
         try:
-            async with asyncio.timeout(FRESH_S):
-                if self.reason is None:
-                    await self._heard.wait()
-                if self.reason is not None:
-                    raise HostError(self.reason, code="node_unreachable")
+            async with asyncio.timeout(limit_s):
+                await self._tried.wait()
+            if self.reason is not None:
+                raise HostError(self.reason, code="node_unreachable")
+            limit_s = FRESH_S
+            async with asyncio.timeout(limit_s):
                 tick = await self._ask()
         except TimeoutError:
-            raise silent(self.node, FRESH_S) from None
+            raise silent(self.node, limit_s) from None
         if tick is None:
             raise HostError(self.reason or f"The figures of {self.node} ended.", code="node_unreachable")
         if tick.memory is None:
@@ -275,6 +279,7 @@ class NodeFigures:
         self.guarded, self.reason = tick.guarded, None
         self.held, self.reached = tick.held, tick.reached
         self._heard.set()
+        self._tried.set()
         self._stream.allow(self._silence_s)
         if question is not None:
             _answer(question, tick)
@@ -331,6 +336,8 @@ class NodeFigures:
         for answer in self._asked.values():
             _answer(answer, None)
         self._asked.clear()
+        if reason is not None:
+            self._tried.set()
         if reason is not None and reason != before:
             LOG.info("no figures of a node", node=self.node, why=reason)
         if not was_silent:
