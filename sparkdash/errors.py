@@ -153,7 +153,8 @@ _EXPECTED = {
     "bool_type": "true or false", "bool_parsing": "true or false",
     "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
     "float_type": "a number", "float_parsing": "a number", "finite_number": "a number",
-    "literal_error": "one of {expected}",
+    "literal_error": "one of {expected}", "enum": "one of {expected}", "path_type": "a path",
+    "too_short": "a list of at least {min_length}", "too_long": "a list of at most {max_length}",
     "string_type": "text", "string_too_short": "some text", "string_pattern_mismatch": "of the form {pattern}",
     "greater_than": "more than {gt}", "greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}",
 }  # fmt: skip
@@ -163,5 +164,6 @@ _EXPECTED = {
 def expected(error: ErrorDetails) -> str:
     """Word one of pydantic's errors as a rule for its value: "must be a whole number"."""
     if (words := _EXPECTED.get(error["type"])) is None:
-        return error["msg"][:1].lower() + error["msg"][1:]
+        text = error["msg"].removeprefix("Value error, ")
+        return text[:1].lower() + text[1:]
     return f"must be {words.format_map(error.get('ctx') or {})}"

@@ -172,6 +172,8 @@ class Section:
             result = {key: value for key, value in result.items() if key not in NOT_INHERITED}
             result = inherit(result, own_keys(self.document.data, name))
         result = {key: value for key, value in result.items() if value is not None}
+        if isinstance(result.get("serves"), list):
+            result["serves"] = [alias for alias in result["serves"] if alias != self.name]
         return result | {"name": self.name, "source": f"{self.document.file}:{self.line()}"}
 
     def _place(self, path: KeyPath) -> KeyPath:

@@ -32,6 +32,7 @@ from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.output import print_opening, print_text
 from sparkdash.cli.profiles import build, import_export, new, pull, sources
 from sparkdash.cli.profiles import commands as profiles
+from sparkdash.errors import expected
 
 
 def home() -> None:
@@ -47,7 +48,18 @@ def home() -> None:
 
 
 class GroupedCommands(TyperGroup):
-    """Lists the commands in the help by group."""
+    """Lists the commands in the help by group, and words a wrong value as the settings do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            first = error.__cause__.errors()[0] if isinstance(error.__cause__, ValidationError) else None
+            if first and first["type"] != "value_error":  # those are typer's own words
+                error.message = f"{expected(first)}, not {first['input']!r}"
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer carries its own click
         widest = max(map(len, self.commands))

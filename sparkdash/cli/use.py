@@ -134,9 +134,12 @@ def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, 
 
 def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
     from sparkdash.cli.local import engine_command
+    from sparkdash.cli.profiles.check import file_warnings
     from sparkdash.domain.node import LOCAL
 
     planned = engine_command(name, anyway=anyway)
+    for text in file_warnings(planned.profile):
+        print_note(text)
     if planned.cannot_run:
         print_note(f"{planned.profile} cannot run: {planned.cannot_run}.")
     if as_json:
@@ -237,7 +240,7 @@ def _warn(plan: Plan, world: Snapshot) -> None:
 
     if on_this_box(world) and not world.daemon.simulated:
         for text in start_warnings(plan.profile):
-            print_note(f"warning: {text}")
+            print_note(text)
 
 
 def _other(world: Snapshot) -> str:
@@ -262,7 +265,8 @@ def announce_plan(plan: Plan, world: Snapshot) -> None:
         print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{_busy_text(name, world)}.")
         if reason := plan.reasons.get(name):
             print_note(f"  {name}: {reason}.")
-    if plan.beside and plan.expected_s != 0:
+    begins = plan.fits is not False and not (plan.held and not plan.evict)
+    if plan.beside and plan.expected_s != 0 and begins:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.fits is False and plan.available_bytes is None:  # no node for it: the refusal that follows says why
         return
@@ -273,7 +277,7 @@ def announce_plan(plan: Plan, world: Snapshot) -> None:
         print_note(f"It needs {gib(plan.needs_bytes)}{where}; {then_available(plan, host)} will be available.")
     if plan.fits is False:
         print_note("It does not fit.")
-    if plan.expected_s:
+    if plan.expected_s and begins:
         print_note(f"It takes about {duration(plan.expected_s)}.")
 
 

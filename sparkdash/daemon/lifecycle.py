@@ -62,6 +62,9 @@ ADOPTED_S = 2.0
 FAREWELL_S = listen.GRACE_S - 1.0
 """Time for running answers after a request to stop; the last second is for telling clients whose answers are cut."""
 
+GIVE_UP_S = 40.0
+"""Longest wait for a stop or a start under way once the server has ended; systemd's limit for it all is a minute."""
+
 
 async def serve(parts: Parts, *, ready: Callable[[Daemon], None] | None = None) -> None:
     """Start all parts, serve, and stop them in reverse order. `ready` is called once the daemon answers."""
@@ -94,6 +97,7 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             loop.call_soon(ready, daemon)
         LOG.info("serving", url=f"{daemon.url}/v1", runtime=daemon.parts.runtime.name)
         await daemon.server.serve(sockets=sockets)
+        loop.call_later(GIVE_UP_S, daemon.supervisor.give_up)
         for task in (*tasks, *daemon.background_tasks):
             task.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePath
 from statistics import median
 from typing import NamedTuple
 
@@ -247,11 +248,12 @@ QUIET_BYTES_S = 125_000
 
 
 def last_good_lines(profile: Profile, problems: Iterable[str]) -> list[str]:
-    """Say that the profile's file has a problem now, so that its last good version is used; empty without one."""
-    file = profile.source.rpartition(":")[0]
-    found = next((one for one in problems if file and one.startswith(f"{file}:")), None)
+    """Say that the profile's file has a problem now, so that another version of it is used; empty without one."""
+    file, told = profile.source.rpartition(":")[0], tuple(problems)
+    found = next((one for one in told if file and one.startswith(f"{file}:")), None)
     if found is None:
-        return []
+        broken = [one for one in told if PurePath(one.partition(":")[0]).stem == profile.family]
+        return [f"warning: {broken[0]} {profile.name} is taken from {file} meanwhile."] if broken else []
     taken = f"{profile.name} is taken from the last version of this file that was correct. Fix it, then repeat this."
     return [f"warning: {found}", taken]
 

@@ -287,6 +287,10 @@ class Supervisor:
         """Refuse new and waiting requests, as the daemon ends; with `cut` end every lease too. Idempotent."""
         self._actor.leasing.retire(cut=cut)
 
+    def give_up(self) -> None:
+        """Leave stops and starts under way to the next daemon: the runtime hangs, and this one must end."""
+        self._tools.begun.give_up()
+
     async def close(self, *, stop_engines: bool = False) -> None:
         """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
         if stop_engines:

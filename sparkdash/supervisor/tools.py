@@ -38,7 +38,7 @@ from sparkdash.store import Store
 from sparkdash.supervisor.canary import Canaries
 from sparkdash.supervisor.decide.judge import EngineSignals, Thresholds
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.state.clock import Clock, SystemClock
+from sparkdash.supervisor.state.clock import Begun, Clock, SystemClock
 from sparkdash.supervisor.state.guarded import GuardedEngines
 from sparkdash.supervisor.state.registry import EngineRegistry, Logbook
 from sparkdash.units import GIB
@@ -157,6 +157,8 @@ class Tools:
     memory_helper: MemoryHelper | None = None
     """Frees and compacts the box's memory as root, where its unit is installed."""
 
+    begun: Begun = field(default_factory=Begun)
+    """Stops and starts under way."""
     registry: EngineRegistry = field(init=False)
     logbook: Logbook = field(init=False)
     ports: Ports = field(init=False)

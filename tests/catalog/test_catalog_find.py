@@ -30,6 +30,11 @@ def test_case_and_ollamas_tag_do_not_matter(name: str, loaded: Loaded, good: str
     assert loaded(good + "modes: {high: {reasoning_effort: high}}\n").find(name).name == "tiny"
 
 
+def test_a_profile_that_repeats_its_own_name_as_an_alias_has_it_once(loaded: Loaded, good: str) -> None:
+    found = loaded(good.replace("[small]", "[tiny, small]"))
+    assert (found.problems, found.names()) == ((), ("tiny", "small"))
+
+
 def test_where_the_case_is_all_that_differs_it_must_be_right(loaded: Loaded, good: str) -> None:
     """No guess between two profiles."""
     found = loaded(good + "variants: {fast: {}, Fast: {}}\n")

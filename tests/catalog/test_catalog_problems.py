@@ -53,7 +53,7 @@ Write = Callable[..., Path]
         ("args:", "name: tiny\nargs:", "8: name: unknown key."),
         ("[small]", "[auto]", "7: serves.0: the alias 'auto' is reserved. It means whatever runs now."),
         ("[small]", '["a b"]', "7: serves.0: 'a b' is no alias."),
-        ("[small]", "[tiny]", "7: serves.0: 'tiny' is already taken by tiny ("),
+        ("[small]", "[{tiny: /w}]", "7: serves.0: 'tiny' is already taken by tiny ("),
         ("[small]", "[s, s]", "7: serves.1: 's' is already taken by tiny ("),
         ("tiny\nabout", "Tiny one\nabout", "1: profile: 'Tiny one' is no name for a profile."),
         ("tiny\nabout", "a/b\nabout", "1: profile: 'a/b' is no name for a profile."),

@@ -193,6 +193,11 @@ def test_check_tells_what_lies_beyond_the_file(
     shown = sparkdash("profiles", "show", "far").out
     assert "in TEST_NO_KEY" in shown
     assert "small, nobody" in shown
+    far.write_text(
+        "profile: far\nengine: vllm\nimage: a\nmodels: {target: {hf: a/b}}\nreplicas: 3\nargs: {gpu-memory-utilization: 0.8}\n"
+    )
+    (few,) = [one for one in sparkdash("profiles", "check", "--json").json()["findings"] if one["code"] == "few-nodes"]
+    assert (few["key"], few["message"]) == ("replicas", "names 3 boxes, and 1 is known")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9191", "http://localhost:9191", "http://[::1]:9191"])

@@ -47,8 +47,20 @@ def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeD
 def test_a_profile_for_which_there_is_no_node_is_told_the_reason_alone(sparkdash: Run, daemon: FakeDaemon) -> None:
     daemon.plans["two"] = Plan(profile="two", needs_bytes=98 * GIB, fits=False, expected_s=900)
     done = sparkdash("use", "two", "--no-wait")
-    assert "It needs" not in done.err
-    assert "does not fit" not in done.err
+    assert done.err == ""
+
+
+@pytest.mark.parametrize(
+    "why", [{"fits": False}, {"fits": True, "held": "The memory guard holds loads back."}], ids=["no room", "held"]
+)
+def test_what_will_not_start_is_not_said_to_run_beside_others(sparkdash: Run, daemon: FakeDaemon, why: Any) -> None:
+    daemon.plans["big"] = Plan(
+        profile="big", beside=("old",), needs_bytes=98 * GIB, available_bytes=20 * GIB, expected_s=900, **why
+    )
+    done = sparkdash("use", "big", "--no-wait")
+    assert "It needs 98.0 GiB" in done.err
+    assert "beside" not in done.err
+    assert "takes about" not in done.err
 
 
 def test_an_error_of_the_profile_s_file_is_told_before_the_load(
@@ -65,6 +77,30 @@ def test_an_error_of_the_profile_s_file_is_told_before_the_load(
     (warning,) = [line for line in done.err.splitlines() if line.startswith("warning: ")]
     assert "new.yaml:6" in warning
     assert "gpu-memory-utilization" in warning
+    for words in (("use", "new", "--dry-run"), ("profiles", "export", "new")):
+        assert warning in sparkdash(*words).err.splitlines()
+
+
+@pytest.mark.parametrize("words", ["use gpt-oss-120b --dry-run", "profiles export gpt-oss-120b", "use gpt-oss-120b"])
+def test_a_broken_file_in_whose_place_the_shipped_profile_stands_is_named(
+    sparkdash: Run, daemon: FakeDaemon, words: str
+) -> None:
+    file = paths.config_dir() / "profiles" / "gpt-oss-120b.yaml"
+    file.parent.mkdir()
+    file.write_text("profile: gpt-oss-120b\nengine: vllmm\n")
+    found = local.configured_catalog()
+    daemon.whole["gpt-oss-120b"] = found.find("gpt-oss-120b")
+    daemon.set(problems=tuple(map(str, found.problems)))
+    (warning,) = [line for line in sparkdash(*words.split()).err.splitlines() if line.startswith("warning: ")]
+    assert f"{file}:2: engine" in warning
+    assert "gpt-oss-120b is taken from" in warning
+
+
+def test_a_value_that_is_no_number_is_told_in_the_words_of_the_settings(sparkdash: Run, daemon: FakeDaemon) -> None:
+    told = {words: sparkdash(*words.split()) for words in ("serve --port banana", "serve --port 70000")}
+    assert {done.code for done in told.values()} == {2}
+    assert "Invalid value for '--port': must be a whole number, not 'banana'" in told["serve --port banana"].err
+    assert "Invalid value for '--port': must be at most 65535, not '70000'" in told["serve --port 70000"].err
 
 
 def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -136,6 +136,25 @@ async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: 
     assert house.runtime.here == {}
 
 
+@pytest.mark.parametrize("phase", ["start", "stop"])
+async def test_the_end_does_not_wait_for_a_runtime_that_hangs_longer_than_the_daemon_may(
+    house: Any, make_profile: Any, phase: str
+) -> None:
+    """The next daemon recognises what is left: it still carries our label."""
+    await house.open(make_profile("a"), make_profile("b"))
+    if phase == "stop":
+        await house.leased("a")
+    house.runtime.gate = asyncio.Event()
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.clock.steps(4)
+    ending = asyncio.create_task(house.close())
+    await house.clock.rest()
+    assert not ending.done()
+    house.supervisor.give_up()
+    await house.clock.drive(ending)
+    assert house.runtime.calls == ([] if phase == "start" else [("start", "a")])
+
+
 async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("a"))
     await house.leased("a")

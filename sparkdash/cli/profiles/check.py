@@ -15,11 +15,13 @@ from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
 from sparkdash.cli.output import print_note
 from sparkdash.cli.profiles.images import older_images
+from sparkdash.domain.phrases import last_good_lines
 from sparkdash.engines.flag_check import NOT_LISTED, unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Rule, Severity
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
+from sparkdash.nodes.node_file import nodes_file, read_nodes
 from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, RuleFinding, findings
 from sparkdash.units import counted
 
@@ -63,6 +65,7 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *_circular(found),
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
+        *_few_nodes(found),
         *_not_listed(found, listed),
         *_images(found),
         *(one for one in told if one.level is Severity.WARNING),
@@ -80,14 +83,21 @@ def import_findings(made: Catalog) -> list[RuleFinding]:
 
 
 def start_warnings(name: str) -> list[str]:
-    """Return a profile's errors, formatted for a person about to start it; [] where its file is not known here."""
+    """Return what a person about to start a profile should know of its file; [] where the file is not known here."""
     try:
         found = configured_catalog()
         profile = found.find(name)
     except SparkdashError:
         return []
     alone = Catalog({profile.name: profile}, (), {profile.name: found.problem_at[profile.name]})
-    return [finding_line(one) for one in _findings_here(alone) if one.level is Severity.ERROR]
+    told = [one for one in _findings_here(alone) if one.level is Severity.ERROR]
+    return [f"warning: {finding_line(one)}" for one in (*told, *_few_nodes(alone))]
+
+
+def file_warnings(name: str) -> list[str]:
+    """Return `start_warnings`, and what is wrong in the profile's own file, for a command that asks no daemon."""
+    found = configured_catalog()
+    return [*last_good_lines(found.find(name), map(str, found.problems))[:1], *start_warnings(name)]
 
 
 def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, *, as_json: bool) -> None:
@@ -181,6 +191,16 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
                 told.setdefault(("unknown-fallback", problem), []).append(name)
     for (code, problem), names in told.items():
         yield RuleFinding(code, Severity.WARNING, problem, tuple(names))
+
+
+def _few_nodes(found: Catalog) -> Iterator[RuleFinding]:
+    known = 1 + len(read_nodes(nodes_file()))
+    for name, profile in found.profiles.items():
+        if profile.replicas > known:
+            text = f"names {profile.replicas} boxes, and {known} {'is' if known == 1 else 'are'} known"
+            hint = f"It runs on {known} until `sparkdash nodes add NAME --ssh USER@HOST` adds another."
+            problem = found.problem_at[name](("replicas",), text, hint)
+            yield RuleFinding("few-nodes", Severity.WARNING, problem, (name,))
 
 
 def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:

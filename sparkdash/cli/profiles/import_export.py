@@ -85,8 +85,11 @@ def export_profile(
       sparkdash profiles export gpt-oss-120b --as quadlet > oss.container
     """
     from sparkdash.cli.local import export_spec
+    from sparkdash.cli.profiles.check import file_warnings
 
     found, spec = export_spec(profile)
+    for text in file_warnings(found.name):
+        print_note(text)
     if found.nodes > 1:
         raise ProfileError(
             f"{found.name} runs on {found.nodes} nodes, which {form.value} cannot say.",

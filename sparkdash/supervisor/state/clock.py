@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 class Clock(Protocol):
@@ -47,16 +47,33 @@ async def bounded(work: Awaitable[T], clock: Clock, limit_s: float) -> T | None:
             task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 
-async def finish_despite_cancel(work: Awaitable[T]) -> T:
-    """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        task.exception()  # retrieved, so that asyncio does not log it: the result no longer matters
-        raise asyncio.CancelledError
-    return task.result()
+class Begun:
+    """Work that is finished also by a task that is cancelled meanwhile, unless it is given up."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._over = False
+
+    async def finish(self, work: Awaitable[T]) -> T:
+        """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._over:
+            task.cancel()
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            task.exception()  # retrieved, so that asyncio does not log it: the result no longer matters
+            raise asyncio.CancelledError
+        return task.result()
+
+    def give_up(self) -> None:
+        """Cancel what is under way, and what begins from now on: the program has no time left."""
+        self._over = True
+        for task in tuple(self._tasks):
+            task.cancel()

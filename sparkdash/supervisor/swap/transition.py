@@ -41,7 +41,6 @@ from sparkdash.supervisor.memory.cache_eviction import BehindReader
 from sparkdash.supervisor.memory.footprint import FootprintMeter
 from sparkdash.supervisor.memory.read_ahead import ReadAhead
 from sparkdash.supervisor.probe import served_model, version_of
-from sparkdash.supervisor.state.clock import finish_despite_cancel
 from sparkdash.supervisor.state.registry import HeldMemory
 from sparkdash.supervisor.state.swap_record import SwapRecord
 from sparkdash.supervisor.swap import stopping
@@ -332,7 +331,7 @@ class Transition:
         left = [registry.started[name] for name in here if name in registry.started]
         if self.evict:
             self._enter(SwapPhase.STOP)
-            await finish_despite_cancel(self._end_all())
+            await self.tools.begun.finish(self._end_all())
         if left and self.tools.settings.drop_page_cache:
             await cache_eviction.evict_after_stop(self.tools, left, comes=self.target)
 
@@ -411,7 +410,7 @@ class Transition:
             await self._make_room(target)
             await self._bring_up(target)
         except BaseException:
-            await finish_despite_cancel(in_thread(kept.put_back))
+            await self.tools.begun.finish(in_thread(kept.put_back))
             raise
         await in_thread(kept.drop_aside)
         text = f"{target.name} starts without its compile cache: the cache was damaged, and is removed."
@@ -444,7 +443,7 @@ class Transition:
         self.tell(Admitted(target.name))
         created = asyncio.ensure_future(self._create(target, spec))
         try:
-            await finish_despite_cancel(created)
+            await self.tools.begun.finish(created)
             self._guard(target, created.result())
             url = tools.registry.engines[target.name].url or ""
             start = await self._load(target, spec.name, url)
@@ -454,7 +453,7 @@ class Transition:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
                 error.hint = self._which_flags(target) or error.hint
             if created.exception() is None:  # a failed start left no container, and another owner's may have the name
-                await finish_despite_cancel(self._clean_up(target, spec.name))
+                await self.tools.begun.finish(self._clean_up(target, spec.name))
             raise
 
     async def _create(self, target: Profile, spec: ContainerSpec) -> ContainerInfo:
@@ -493,7 +492,7 @@ class Transition:
             self.record.taken_apart(None)  # nobody saw its beginning
             await self._ready(target, found.url)
         except BaseException:
-            await finish_despite_cancel(self._clean_up(target, name))
+            await self.tools.begun.finish(self._clean_up(target, name))
             raise
 
     async def _ready(
