@@ -56,9 +56,10 @@ class GroupedCommands(TyperGroup):
         except typer.BadParameter as error:
             from pydantic import ValidationError
 
-            first = error.__cause__.errors()[0] if isinstance(error.__cause__, ValidationError) else None
-            if first and first["type"] != "value_error":  # those are typer's own words
-                error.message = f"{expected(first)}, not {first['input']!r}"
+            if isinstance(error.__cause__, ValidationError):
+                first = error.__cause__.errors()[0]
+                own = first["type"] == "value_error"  # typer's own words, with the value
+                error.message = expected(first) if own else f"{expected(first)}, not {first['input']!r}"
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer carries its own click

@@ -363,7 +363,15 @@ def how_to_fix(ref: ModelRef) -> str:
         return (
             "Remove that file from the cache, its link and what it leads to, and run `sparkdash pull` for the profile."
         )
-    return f"Run `git lfs pull` there, or download it again: `hf download OWNER/NAME --local-dir {ref.ref}`."
+    return f"Run `git lfs pull` there, or download it again: `{download_command(ref.ref)}`."
+
+
+def download_command(path: str) -> str:
+    """Return the command that fetches a model to this folder, or this GGUF file."""
+    folder, _, name = path.rpartition("/")
+    return (
+        f"hf download OWNER/NAME {f'{name} --local-dir {folder}' if name.endswith('.gguf') else f'--local-dir {path}'}"
+    )
 
 
 def run(hf_home: str, models: str) -> None:

@@ -14,7 +14,7 @@ from sparkdash.daemon import control_actions
 from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError
-from sparkdash.host.local_weights import Presence, find_weights, missing_parts, sum_presence
+from sparkdash.host.local_weights import Presence, find_weights, how_to_fix, missing_parts, sum_presence
 from sparkdash.settings import Settings
 
 COMMIT = "c" * 40
@@ -129,6 +129,8 @@ def test_a_file_that_is_there_and_not_whole_is_told(
     for ref in (ModelRef(path=str(tmp_path / "m")), ModelRef(hf="org/m"), ModelRef(path=str(tmp_path / "m" / name))):
         found = find_weights(ref, tmp_path)
         assert (found.here, found.lacks, found.broken) == (lacks is None, lacks, lacks is not None)
+    assert how_to_fix(ModelRef(path="/w")).endswith("`hf download OWNER/NAME --local-dir /w`.")
+    assert how_to_fix(ModelRef(path="/w/m.gguf")).endswith("`hf download OWNER/NAME m.gguf --local-dir /w`.")
 
 
 def test_a_cache_whose_links_lead_out_of_it_is_told_for_containers_alone(tmp_path: Path) -> None:

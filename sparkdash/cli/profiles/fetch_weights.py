@@ -13,7 +13,7 @@ from sparkdash.errors import HostError
 from sparkdash.host import hub_download
 from sparkdash.host.hub_download import KEPT, Hub, Plan, WeightsProgress
 from sparkdash.host.inventory import Image
-from sparkdash.host.local_weights import Presence, find_weights, how_to_fix, other_cache
+from sparkdash.host.local_weights import Presence, download_command, find_weights, how_to_fix, other_cache
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.units import duration, percent, size
@@ -81,7 +81,7 @@ def _not_whole(one: Presence, ref: ModelRef) -> HostError:
     return HostError(
         f"{one.ref} is incomplete and cannot be fetched: {one.lacks}.",
         code="weights_missing",
-        hint=f"Download it (`hf download OWNER/NAME --local-dir {one.ref}`), or set `hf` in the profile.",
+        hint=f"Download it (`{download_command(one.ref)}`), or set `hf` in the profile.",
     )
 
 
