@@ -55,7 +55,7 @@ class Begun:
         self._over = False
 
     async def finish(self, work: Awaitable[T]) -> T:
-        """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
+        """Await `work` to its end even when we are cancelled meanwhile, however often; the cancellation follows."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
