@@ -63,11 +63,18 @@ def _docker(readings: Readings) -> Iterator[CheckResult]:
         yield fail(f"docker's daemon does not answer: {words.rstrip('?')}.", fix)
         return
     rootless = any("rootless" in str(each) for each in info.get("SecurityOptions") or ())
-    yield ok(f"docker {version}, {'rootless' if rootless else 'root'}, {info.get('Driver')} (docker info).")
-    if readings.rootless and not rootless:
+    about = f"docker {version}, {'rootless' if rootless else 'root'}, {info.get('Driver')} (docker info)"
+    if rootless:
+        yield fail(
+            f"{about}: its engines listen in a network of its own, which this box does not reach.",
+            'runtime = "podman" in config.toml, or docker\'s system daemon',
+        )
+        return
+    yield ok(f"{about}.")
+    if readings.rootless:
         yield warn(
             "Engines in docker belong to root: sparkdash's memory guard, which runs as you, cannot end them.",
-            'runtime = "podman" in config.toml, or docker\'s rootless mode',
+            'runtime = "podman" in config.toml',
         )
     if not info.get("LiveRestoreEnabled"):
         yield note(

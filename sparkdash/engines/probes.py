@@ -99,3 +99,5 @@ class MetricNames:
     """Path of llama.cpp's /slots, whose token counts move during a request; the counters move only at its end."""
     moving_without_slots: tuple[str, ...] = ()
     """As `moving`, where /slots is switched off."""
+    health: str | None = None
+    """Path of TensorFold's /health, whose JSON has its pool of KV and counters that some builds' metrics lack."""

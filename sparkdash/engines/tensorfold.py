@@ -57,7 +57,7 @@ class TensorFold(EngineAdapter):
         prompted=("tensorfold:prompt_tokens_total",),
         prefix_hits=("tensorfold:prompt_tokens_cached_total",),
         prefix_queries=("tensorfold:prompt_tokens_total",),
-        kv_used=("tensorfold:kv_cache_usage_ratio",),
+        kv_used=("tensorfold:kv_cache_usage_ratio",),  # of running requests' windows, where no pool is shared
         running=("tensorfold:requests_running",),
         waiting=("tensorfold:requests_waiting",),
         moving=("tensorfold:generation_tokens_running", "tensorfold:decode_rounds_total"),
@@ -68,6 +68,7 @@ class TensorFold(EngineAdapter):
         ttft=("tensorfold:time_to_first_token_seconds",),
         preemptions=("tensorfold:preemptions_total",),
         started=(),
+        health="/health",
     )
     metric_prefix = "tensorfold:"
     phrases = PHRASES

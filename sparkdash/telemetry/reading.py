@@ -67,11 +67,15 @@ def parse_slots(body: bytes | str) -> Slots | None:
     )
 
 
-def _rows(body: bytes | str) -> list[dict[str, Any]] | None:
+def _json(body: bytes | str) -> Any:
     try:
-        rows = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
         return None
+
+
+def _rows(body: bytes | str) -> list[dict[str, Any]] | None:
+    rows = _json(body)
     return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else None
 
 
@@ -250,6 +254,27 @@ class Reading:
     moving_without_slots: tuple[float | None, ...] = ()
     """As `moving`, for engines without readable slots; empty otherwise."""
     took: float = 0.0
+
+    def with_health(self, body: bytes) -> Reading:
+        """Replace KV figures by those of TensorFold's pool, and add what its metrics lack. Reads anything."""
+        told = _json(body)
+        told = told if isinstance(told, dict) else {}
+        pool, free, cached, rounds = (
+            _count(told.get(key)) for key in ("pool_tokens", "pool_free_tokens", "cached_tokens_total", "rounds_total")
+        )
+        counters, gauges, busy = self.counters, self.gauges, told.get("busy")
+        if pool and free is not None:
+            gauges = gauges._replace(kv_used=max(0.0, 1 - free / pool), kv_capacity=pool)
+        if gauges.running is None and isinstance(busy, bool):
+            gauges = gauges._replace(running=float(busy))
+        return replace(
+            self,
+            gauges=gauges,
+            counters=counters._replace(
+                hits=cached if counters.hits is None else counters.hits,
+                drafts=rounds if counters.drafts is None else counters.drafts,
+            ),
+        )
 
     def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
         """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""

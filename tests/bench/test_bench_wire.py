@@ -465,10 +465,12 @@ def test_of_a_gateway_that_has_both_the_one_that_is_measured_decides(model: str,
         ({"request": {"chat_template_kwargs": {"enable_thinking": False}}}, False),
         ({"request": {"chat_template_kwargs": {"thinking": True, "reasoning_effort": "high"}}}, True),
         ({"request_set": {"chat_template_kwargs": {"thinking": False}}}, False),
+        ({"request": {"chat_template_kwargs": {"thinking_mode": "enabled"}}}, True),
+        ({"request": {"chat_template_kwargs": {"thinking_mode": "adaptive"}}}, None),
     ],
 )
-def test_the_switch_of_thinking_is_noted_under_either_name(values: dict[str, Any], thinking: bool | None) -> None:
-    """DeepSeek's templates know `thinking`, the others `enable_thinking`."""
+def test_the_switch_of_thinking_is_noted_under_each_of_its_names(values: dict[str, Any], thinking: bool | None) -> None:
+    """DeepSeek's templates know `thinking`, MiniMax-M3's `thinking_mode`, the others `enable_thinking`."""
     assert is_thinking(Profile.model_validate({"name": "p", "engine": "vllm", **values})) is thinking
 
 

@@ -11,7 +11,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter, recognise_exposition
 
 NAMES = Path(__file__).parents[1] / "data" / "metric-names"
-NO_NAMES = ("path", "copies", "slots", "recognised", "is_live")
+NO_NAMES = ("path", "copies", "slots", "recognised", "is_live", "health")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,15 @@ async def test_docker_reads(program: Program) -> None:
     assert await docker.pids("n") == {5, 6}
 
 
+async def test_a_start_in_dockers_rootless_mode_is_refused_before_anything_is_stopped(program: Program) -> None:
+    """Its host network is RootlessKit's, as seen with docker 20.10; a published port is reached."""
+    program("docker", f'[ "$1" = info ] && echo "[name=seccomp,profile=default name=rootless]"; {DOCKER}')
+    with pytest.raises(HostError, match="rootless mode") as caught:
+        await Podman("docker").check_start(SPEC)
+    assert 'runtime = "podman"' in (caught.value.hint or "")
+    await Podman("docker").check_start(SPEC.replace(inner_port=8000))
+
+
 @pytest.mark.parametrize("name", ["podman", "docker"])
 async def test_a_container_of_ours_with_the_name_is_removed_once_it_is_in_the_way(
     program: Program, monkeypatch: pytest.MonkeyPatch, name: str

@@ -72,8 +72,9 @@ def is_thinking(profile: Profile) -> bool | None:
     """Whether the profile's requests turn thinking on or off; None: the model's template decides."""
     template = {**profile.request, **profile.request_set}.get("chat_template_kwargs")
     words = template if isinstance(template, dict) else {}
-    told = (words.get(word) for word in ("enable_thinking", "thinking"))  # the second: DeepSeek's templates
-    return next((switch for switch in told if isinstance(switch, bool)), None)
+    told = (words.get(word) for word in ("enable_thinking", "thinking", "thinking_mode"))  # Qwen, DeepSeek, MiniMax-M3
+    switches = ({"enabled": True, "disabled": False}.get(said) if isinstance(said, str) else said for said in told)
+    return next((switch for switch in switches if isinstance(switch, bool)), None)
 
 
 async def _digest(runtime: str, image: str | None) -> str | None:

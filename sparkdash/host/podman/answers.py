@@ -129,6 +129,14 @@ def runtime_missing(program: str, found: str) -> HostError:
     return HostError(f"{program} cannot be used: {found}.", code="runtime_missing", hint=hints.get(program))
 
 
+def network_unreachable() -> HostError:
+    return HostError(
+        "docker runs in its rootless mode here, where engines listen in a network that this box does not reach.",
+        code="runtime_failed",
+        hint='Set runtime = "podman" in config.toml, which needs no root, or use docker\'s system daemon.',
+    )
+
+
 _SHELLS = frozenset({"sh", "bash", "dash", "ash"})
 
 

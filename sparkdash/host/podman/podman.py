@@ -131,6 +131,8 @@ class Podman:
     async def check_start(self, spec: ContainerSpec) -> None:
         self.command(spec)
         await self._host.make_seccomp(spec)
+        if spec.inner_port is None and await self._is_rootless_docker():  # whose host network is RootlessKit's
+            raise answers.network_unreachable()
         present = await self.inspect(spec.name)
         if present is not None and not _is_ours(present, spec):
             raise answers.name_taken(self.name, spec.name)
@@ -141,6 +143,10 @@ class Podman:
             told = await self._call(argv.entrypoint(self.name, spec.image), LOOK_S)
             if fault := answers.entrypoint_fault(spec.image, told.out, spec.argv):
                 raise fault
+
+    async def _is_rootless_docker(self) -> bool:
+        words = argv.confinement(self.name)
+        return self.name == argv.DOCKER and "name=rootless" in (await self._call(words, LOOK_S)).out
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start a container; one of ours with the same name is replaced, another's is left alone.
