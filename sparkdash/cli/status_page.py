@@ -287,7 +287,8 @@ def _engine(engine: Engine, world: Snapshot) -> str:
     serves = engine.state in (EngineState.READY, EngineState.DRAINING)
     words.append(time_since(engine.ready_at if serves and engine.ready_at is not None else engine.since, world))
     if world.nodes or engine.nodes != (LOCAL,):
-        words += [f"on {phrases.boxes_text(engine.nodes, world.daemon.host)}", phrases.slow_box(engine, world)]
+        words.append(f"on {phrases.boxes_text(engine.nodes, world.daemon.host)}")
+        words += [phrases.slow_box(engine, world), phrases.without_rdma(engine, world)]
     if world.is_outdated(engine.profile):
         words.append("file edited since")
     words.append(phrases.degraded_text(engine, world))

@@ -11,7 +11,17 @@ from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Measuring, Notice
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
-from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, Gpu, LiveRequest, Memory, Metric, NodeSample
+from sparkdash.domain.metric import (
+    Energy,
+    EngineSample,
+    GatewayFigures,
+    Gpu,
+    LinkSample,
+    LiveRequest,
+    Memory,
+    Metric,
+    NodeSample,
+)
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
@@ -203,6 +213,25 @@ def test_a_box_that_holds_up_the_others_of_its_engine_is_named(daemon: FakeDaemo
     )
     assert "spark-1 is 40 % slower" in told(1200, 2000)
     assert "slower" not in told(2000, 1700) + told(2000, 1200, busy=0.1)
+
+
+def test_tensors_that_go_over_sockets_while_rdma_stands_still_are_told(daemon: FakeDaemon) -> None:
+    """NCCL falls back without a word, and the engine is half as fast."""
+
+    def told(rdma: float | None, tcp: float, decode: float = 6.0) -> bool:
+        ports = LinkSample(name="rocep1s0f1", rdma=True, received_bytes_s=rdma, sent_bytes_s=rdma, up=True)
+        lan = LinkSample(name="enP7s7", received_bytes_s=tcp, sent_bytes_s=tcp, up=True)
+        figures = {"a": EngineSample(at=BIRTH, values={Metric.DECODE: decode})}
+        node = NodeSample(at=BIRTH, links=(ports, lan))
+        now = sample(engines=figures, nodes={LOCAL: node.replace(links=()), "spark2": node})
+        shown = text(daemon, engines={"a": engine("a", nodes=(LOCAL, "spark2"))}, sample=now)
+        return "on spark-1 + spark2  not by RDMA: enP7s7 of spark2 carries the tensors" in shown
+
+    assert told(0.0, 30e6)
+    assert not told(390e6, 30e6), "weights are copied beside"
+    assert not told(0.0, 3000.0)
+    assert not told(None, 30e6), "a driver without counters"
+    assert not told(0.0, 30e6, decode=0.0)
 
 
 def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) -> None:

@@ -17,6 +17,7 @@ from sparkdash.domain.phrases import (
     still_text,
     time_left,
     wait_text,
+    without_rdma,
 )
 from sparkdash.domain.state import Figures
 from sparkdash.domain.swap import Swap
@@ -271,7 +272,7 @@ def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     stale = view.engine_age_s(engine.profile)
     best = view.snapshot.figures.get(engine.profile, Figures()).best
     marks.append(styled(f"{words.age(stale)} old", Style.WARN) if stale is not None else EMPTY)
-    told = (slow_box(engine, view.snapshot), degraded_text(engine, view.snapshot))
+    told = [of_engine(engine, view.snapshot) for of_engine in (slow_box, without_rdma, degraded_text)]
     marks += [styled(each, Style.WARN) for each in told if each]
     return [*marks, styled(f"best {best:.1f} each", Style.PLAIN) if best else EMPTY, KEYS]
 
