@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import structlog
 
@@ -32,6 +34,7 @@ from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.http.capture import Capture, find_captured
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
+from sparkdash.gateway.protocol.replicas import ReplicaChoice
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host import inotify
 from sparkdash.host.evidence import EvidenceTaker
@@ -55,7 +58,9 @@ from sparkdash.wire import ConnectionLimit
 LOG = structlog.get_logger("sparkdash")
 
 
-def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, tracer: RequestTracer) -> Deps:
+def _gateway_deps(
+    daemon: Daemon, listeners: Listeners, counter: TokenCounter, tracer: RequestTracer, replicas: ReplicaChoice
+) -> Deps:
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     on_box = not parts.simulated
 
@@ -89,9 +94,29 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, t
         settings_list=partial(control_actions.settings_list, daemon),
         change_setting=partial(control_actions.change_setting, daemon),
         resume=partial(control_actions.resume_bench_run, daemon),
+        replicas=replicas,
         exclusive=Exclusive(),
         counter=counter,
     )
+
+
+@asynccontextmanager
+async def kept_homes(file: Path) -> AsyncIterator[ReplicaChoice]:
+    """Have conversations stay on their replicas over a restart, which engines outlive with their caches.
+
+    An unreadable file counts as empty.
+    """
+    try:
+        known = {str(key): str(home) for key, home in json.loads(paths.read_small_file(file)).items()}
+    except (OSError, ValueError, RecursionError, AttributeError):
+        known = {}
+    choice = ReplicaChoice(known)
+    try:
+        yield choice
+    finally:
+        if choice.homes:
+            with suppress(OSError):
+                paths.replace_file(file, json.dumps(choice.homes).encode())
 
 
 def _capture(settings: Settings) -> Capture | None:
@@ -133,6 +158,7 @@ async def _composed(
         Store.opened(database, bus.publish, most_bytes) as store,
         TokenCounter(paths.runtime_dir(), settings.translator_idle_s, settings.hf_home.expanduser()) as counter,
         RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
+        kept_homes(paths.state_dir() / "replicas.json") as replicas,
     ):
         restore_past(bus, store)
         record_notices(bus, store)
@@ -145,7 +171,7 @@ async def _composed(
         if daemon.others is not None:
             daemon.others.attach(daemon.supervisor, store.record_kill)
         daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, database, most_bytes)
-        deps = _gateway_deps(daemon, listeners, counter, tracer)
+        deps = _gateway_deps(daemon, listeners, counter, tracer, replicas)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
         daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())

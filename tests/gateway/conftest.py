@@ -145,6 +145,9 @@ class FakeSupervisor:
         self.looks = 0
         self.kept = IncidentList()
 
+    async def adopted(self) -> None:
+        pass
+
     async def sickness(self, profile: Profile, url: str) -> str | None:
         self.looks += 1
         return self.sick

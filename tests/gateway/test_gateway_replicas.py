@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.catalog import with_replicas
+from sparkdash.daemon.build import kept_homes
 from sparkdash.domain.engine import EngineState, Liveness, LivenessState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.node import LOCAL
@@ -57,6 +59,19 @@ def test_only_the_conversations_of_a_replica_that_goes_move_and_none_moves_when_
     assert gone not in after.values()
     assert {each for each in AGENTS if after[each] != before[each]} == {e for e in AGENTS if before[e] == gone}
     assert {each: choice.choose(each, NAMES) for each in AGENTS} == after
+
+
+async def test_conversations_are_where_they_were_after_a_restart_in_whatever_order_they_come(tmp_path: Path) -> None:
+    file = tmp_path / "replicas.json"
+    async with kept_homes(file) as choice:
+        before = {each: choice.choose(each, NAMES) for each in AGENTS}
+    async with kept_homes(file) as choice:
+        assert {each: choice.choose(each, NAMES) for each in reversed(AGENTS)} == before
+        assert max(Counter(choice.homes.values()).values()) <= 1.3 * len(AGENTS) / len(NAMES)
+        assert choice.choose("new", NAMES) in NAMES
+    file.write_text("[1]")
+    async with kept_homes(file) as choice:
+        assert not choice.homes
 
 
 def test_a_conversation_leaves_a_replica_that_is_much_busier_and_stays_with_the_least_busy() -> None:

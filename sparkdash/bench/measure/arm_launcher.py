@@ -16,6 +16,7 @@ from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import Arm
+from sparkdash.catalog.catalog import replica_names
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.follow import until_ready, until_stopped
 from sparkdash.domain.engine import Engine, EngineState
@@ -139,13 +140,16 @@ class DaemonLauncher:
         self._direct = direct
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
-        """Stop whatever runs and start the arm's engine in a new process."""
+        """Stop whatever runs and start the arm's engine in a new process, with its replicas where the gateway is asked."""
         world = await self._client.state()
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
         if running:
             await until_stopped(self._client, None, show)
         profile = await self._client.profile(name=arm.profile)
-        world = await until_ready(self._client, profile.name, show, "bench")
+        known = [profile.name] if self._direct else [one.name for one in world.profiles]
+        names = replica_names(known, profile.name)
+        for name in names:
+            world = await until_ready(self._client, name, show, "bench")
         engine = world.engines[profile.name]
         self._bench_client.url = (engine.url or self._gateway) if self._direct else self._gateway
         own = engine.model_id or adapter_of(profile).served_names(profile)[0]
@@ -159,7 +163,7 @@ class DaemonLauncher:
         if adapter(profile.engine).owned_by is None:  # any engine may be behind it
             measured.keys = await measured_engine.attached_keys(self._bench_client, measured.model, engine.url)
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
-        observer = _BoxObserver(self._client, profile.name)
+        observer = _BoxObserver(self._client, names)
         return LaunchedArm(measured, found, observer.look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
@@ -208,9 +212,9 @@ async def _blind() -> BoxReading:
 
 
 class _BoxObserver:
-    def __init__(self, client: AsyncClient, profile: str) -> None:
+    def __init__(self, client: AsyncClient, names: Sequence[str]) -> None:
         self._client = client
-        self._profile = profile
+        self._names = names
         self._last = time.time()
 
     async def look(self) -> BoxReading:
@@ -219,7 +223,7 @@ class _BoxObserver:
         except SparkdashError:
             return BoxReading()
         since, self._last = self._last, world.at
-        sample, engine = world.sample, world.engines.get(self._profile)
+        sample, engines = world.sample, [world.engines[name] for name in self._names if name in world.engines]
         gpu = (sample.gpu if sample else None) or Gpu()
         memory, power = sample.memory if sample else None, total_power(gpu)
         return BoxReading(
@@ -231,7 +235,7 @@ class _BoxObserver:
             swap_used=memory.swap_used if memory else None,
             available_bytes=memory.available if memory else None,
             low_power=bool(sample and sample.low_power),
-            engine=(engine.container, engine.port, engine.ready_at) if engine else None,
+            engine=tuple((engine.container, engine.port, engine.ready_at) for engine in engines) or None,
             foreign=count_foreign_requests(world, since),
         )
 

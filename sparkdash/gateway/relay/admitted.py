@@ -328,11 +328,12 @@ def _no_model(route: Route) -> AdmissionError:
     )
 
 
-def on_replica(context: RequestContext) -> RequestContext:
+async def on_replica(context: RequestContext) -> RequestContext:
     """Choose the replica of a request for a profile that has some; any other request stays as it is."""
     profile, deps = context.profile, context.deps
     if profile is None or profile.replicas == 1 or context.route.profile is not None:
         return context
+    await deps.supervisor.adopted()  # until then the conversation's own may seem not to run
     words = context.exchange.head.session or conversation_in(context.body_share.body) or deps.new_id()
     context = replace(context, conversation=f"{profile.name} {words}")
     name = next_replica(context, ()) or profile.name

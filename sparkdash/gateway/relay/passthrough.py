@@ -256,7 +256,7 @@ async def relay_request(
         context = admit_request(deps, exchange, route, body_share, peeked, upload)
         if before is not None and await before(context):
             return
-        context = on_replica(context)
+        context = await on_replica(context)
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
