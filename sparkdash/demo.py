@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
 """The profile that runs when the demo opens."""
+TWICE = "gpt-oss-20b"
+"""The profile that has an engine on each of two boxes, where the demo has several."""
 LEASH = "SPARKDASH_DEMO_LEASH"
 """Variable with the folder of a foreground demo, for its child. The child ends when its stdin does, however the
 terminal went away.
@@ -142,9 +144,8 @@ def twins(speed: float, nodes: int = 1) -> Catalog:
     from sparkdash.sim.traffic import simulated_twin
 
     shipped = catalog.load_catalog([paths.shipped_profiles()])
-    return Catalog(
-        {name: simulated_twin(each, time_scale=speed, nodes=nodes) for name, each in shipped.profiles.items()}
-    )
+    found = {name: simulated_twin(each, time_scale=speed, nodes=nodes) for name, each in shipped.profiles.items()}
+    return Catalog(found | ({TWICE: found[TWICE].replace(replicas=2)} if nodes > 1 else {}))
 
 
 async def _live(folder: Path, options: DemoOptions) -> None:

@@ -49,22 +49,25 @@ def memory(readings: Readings) -> Iterator[CheckResult]:
 
 @check("handover", "No memory is kept for kexec handover (KHO), where it cannot be pinned.", reads=(MEMINFO,))
 def handover(readings: Readings) -> Iterator[CheckResult]:
+    yield kept_for_handover(readings.file(MEMINFO) or "")
+
+
+def kept_for_handover(meminfo: str) -> CheckResult:
     """Detect memory kept for kexec handover: CmaFree is then above CmaTotal.
 
     Its pages are free like CMA's, but in no area of CMA. On GB10s with kernel 7.0 some 9.3 GiB were kept so. RDMA
     memory could not be registered once engines held the rest, and `kho=off` cured it (NVIDIA/NV-Kernels#591,
     MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259).
     """
-    found = parse_meminfo(readings.file(MEMINFO) or "")
+    found = parse_meminfo(meminfo)
     kept = found.get("CmaFree", 0) - found.get("CmaTotal", 0)
     if kept > 0:
-        yield warn(
+        return warn(
             f"{gib(kept)} are kept for kexec handover (CmaFree above CmaTotal in {MEMINFO}): they count as available, "
             "but cannot be pinned; between two boxes NCCL then fails to start.",
             "kernel command line: kho=off",
         )
-    else:
-        yield ok(f"None (CmaFree is not above CmaTotal in {MEMINFO}).")
+    return ok(f"None (CmaFree is not above CmaTotal in {MEMINFO}).")
 
 
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))

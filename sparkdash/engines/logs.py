@@ -110,6 +110,13 @@ COMMON: tuple[Cause, ...] = (
         "`df -h` shows which one: free some of it. Where the line names /dev/shm, raise `shm_size` in the profile.",
     ),
     cause(
+        "rdma_failed",
+        r"\bibv_modify_qp failed|Call to ibv_\w+ failed|\bncclTransportTreeConnect\b",
+        "RDMA between its boxes failed",
+        "`sparkdash doctor --node NAME` finds a port, GID, limit or MTU that is wrong. Remove `NCCL_IB_*` from `env`: "
+        "sparkdash sets them for each box. A ring of four needs an image whose NCCL closes rings.",
+    ),
+    cause(
         "out_of_memory",
         r"CUDA out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|cudaErrorMemoryAllocation"
         r"|NV_ERR_NO_MEMORY|std::bad_alloc|Cannot allocate memory|\bMemoryError\b",
@@ -176,6 +183,12 @@ COMMON: tuple[Cause, ...] = (
         r"|CUDA driver version is insufficient|Found no NVIDIA driver",
         "It found no GPU",
         "Make the device known to the runtime: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+    ),
+    cause(
+        "engine_crash",
+        r"Failed to initialize NVML: Unknown Error|NVMLError_Unknown",
+        "It lost the GPU, as containers do after a reload of systemd",
+        "Start it again. With docker `sudo systemctl enable --now nvidia-cdi-refresh` keeps the GPU; podman has CDI.",
     ),
     cause(
         "wrong_arch",

@@ -11,7 +11,8 @@ from sparkdash.units import DASH
 
 def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cabled: bool) -> Iterator[str]:
     """Say what is not as it was. `own`: this box's facts; `cabled`: each cable's network chooses the RDMA device."""
-    yield from _of_driver(before.driver, now.driver, own)
+    yield from _of_version("driver", before.driver, now.driver, own and own.driver)
+    yield from _of_version("kernel", before.kernel, now.kernel, own and own.kernel)
     links = {link.interface: link for link in now.links}
     for was in _used(before):
         yield from _of_link(was, links.get(was.interface))
@@ -20,9 +21,9 @@ def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cab
         yield f"different GID indices ({found}), where NCCL takes one"
 
 
-def _of_driver(was: str | None, now: str | None, own: NodeFacts | None) -> Iterator[str]:
-    if was and now not in (was, own and own.driver):
-        yield f"driver {now or DASH} instead of {was}"
+def _of_version(what: str, was: str | None, now: str | None, own: str | None) -> Iterator[str]:
+    if was and now not in (was, own):
+        yield f"{what} {now or DASH} instead of {was}"
 
 
 def _used(facts: NodeFacts) -> list[Link]:

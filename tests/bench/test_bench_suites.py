@@ -40,6 +40,7 @@ def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
         "paired",
         "batch",
         "load",
+        "users",
     }
     assert {suites.load_suite(name).suite for name in suites.suite_files()} == expected == set(suites.suite_files())
 

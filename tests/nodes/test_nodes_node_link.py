@@ -183,12 +183,13 @@ HALF = Link(
 )  # fmt: skip
 TWIN = HALF.replace(interface="enP2p1s0f1np1", address="192.168.101.2", hca="roceP2p1s0f1")
 SLOW = Link(interface="enP7s7", address="10.0.0.2", prefix=24, mtu=1500, rate_gbit_s=10.0, up=True)
-WHOLE = FACTS.replace(driver="580.95", links=(HALF, TWIN, SLOW))
+WHOLE = FACTS.replace(driver="580.95", kernel="6.17", links=(HALF, TWIN, SLOW))
 
 
 @pytest.mark.parametrize(("now", "own", "told"), [
     (WHOLE.replace(driver="590.1"), "580.95", ["driver 590.1 instead of 580.95"]),
     (WHOLE.replace(driver="590.1"), "590.1", []),
+    (WHOLE.replace(kernel="7.0"), None, ["kernel 7.0 instead of 6.17"]),
     (WHOLE.replace(links=(TWIN, SLOW)), None, ["enp1s0f1np1 has no address instead of 192.168.100.2"]),
     (WHOLE.replace(links=(HALF.replace(mtu=1500), TWIN.replace(up=False))), None,
      ["enp1s0f1np1 has MTU 1500 instead of 9000", "enP2p1s0f1np1 is down"]),

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, version_numbers, warn
 from sparkdash.doctor.containers import OLDEST
+from sparkdash.doctor.memory import WEDGED, kept_for_handover
 from sparkdash.doctor.nodes.pair import (
     BoxReadings,
     ClusterReadings,
@@ -64,6 +65,11 @@ def memory(box: BoxReadings) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"{about} (MemAvailable).")
+
+
+@box_check("handover", "No memory is kept for kexec handover (KHO), where RDMA cannot pin it.", reads=("memory",))
+def handover(box: BoxReadings) -> Iterator[CheckResult]:
+    yield kept_for_handover(str(box.section("memory")["meminfo"]))
 
 
 @box_check("disk", "There is room for images and weights.")
@@ -137,6 +143,9 @@ SKEW_S, FAR_S = 2.0, 60.0
 """Seconds between the clocks that confuse the order of logs, and that break what checks times."""
 
 
+UPGRADE = "sudo apt update && sudo apt full-upgrade, then reboot"
+
+
 @pair_check("driver", "Both boxes run the same NVIDIA driver; different ones were 2.4 times slower.")
 def driver(pair: PairReadings) -> Iterator[CheckResult]:
     """Compare the drivers. An owner of two boxes measured 2.4x with different ones (al-engr)."""
@@ -146,15 +155,27 @@ def driver(pair: PairReadings) -> Iterator[CheckResult]:
     elif here is None or there is None:
         mute = pair.here if here is None else pair.there
         yield warn(f"{mute.shown} tells no driver, the other one {here or there}.", mute.command("nvidia-smi"))
-    elif here == there:
-        yield ok(f"driver {here} on both.")
     else:
-        older = pair.here if version_numbers(here) < version_numbers(there) else pair.there
-        about = f"driver {here} on {pair.here.shown}, {there} on {pair.there.shown}"
-        yield warn(
-            f"{about}: a pair with different drivers was 2.4 times slower (al-engr).",
-            older.command("sudo apt update && sudo apt full-upgrade, then reboot"),
-        )
+        yield _alike(pair, "driver", here, there, "a pair with different drivers was 2.4 times slower (al-engr)")
+
+
+def _alike(pair: PairReadings, what: str, here: str, there: str, harm: str) -> CheckResult:
+    if here == there:
+        return ok(f"{what} {here} on both.")
+    older = pair.here if version_numbers(here) < version_numbers(there) else pair.there
+    about = f"{what} {here} on {pair.here.shown}, {there} on {pair.there.shown}"
+    return warn(f"{about}: {harm}.", older.command(UPGRADE))
+
+
+@pair_check("kernel", "Both boxes run the same kernel, and none that failed on others' boxes.")
+def kernel(pair: PairReadings) -> Iterator[CheckResult]:
+    """Compare the kernels: the slowest box holds up the others, and a mismatched one cost an owner 140 % of prefill."""
+    told = [(box, found) for box in pair.boxes if (found := box.known().kernel)]
+    if len(told) == 2:
+        yield _alike(pair, "kernel", told[0][1], told[1][1], "the slower one holds up the other at each step")
+    for box, found in told:
+        if found == WEDGED[0]:
+            yield warn(f"kernel {found} of {box.shown} {WEDGED[1]}.", box.command(UPGRADE))
 
 
 @pair_check("processor", "Both boxes have the same processor, so that one image runs on both.")
@@ -367,6 +388,33 @@ def _set_mtu(box: BoxReadings, end: Link, size: int) -> str:
     return box.command(f"sudo ip link set {end.interface} mtu {size}")
 
 
+@pair_check("path", "Packets of full size reach the other end of the link, and none is lost.", reads=("paths",))
+def path(pair: PairReadings) -> Iterator[CheckResult]:
+    """Judge pings of full size that may not be cut: a switch or one cable may do worse than the ends tell."""
+    found = pair.here.section("paths")
+    for shared in pair.shared():
+        if told := found.get(str(shared.there.address)):
+            way = f"{pair.here.shown} {shared.here.interface} to {pair.there.shown} {shared.there.interface}"
+            yield _arrived(way, told)
+
+
+def _arrived(way: str, told: Mapping[str, Any]) -> CheckResult:
+    size, sent, whole, small = (int(told[key]) for key in ("size", "sent", "whole", "small"))
+    if not small:
+        return unknown(f"{way}: no answer to ping.")
+    if not whole:
+        return fail(
+            f"{way}: packets of {size} bytes do not pass, smaller ones do: collectives hang.",
+            f"Set the MTU of the switch's ports to {JUMBO} or more, or that of both ends to the switch's.",
+        )
+    if whole < sent:
+        return warn(
+            f"{way}: {sent - whole} of {sent} packets were lost: each loss stops RDMA until it is sent again.",
+            "Push the cable in anew or change it; behind a switch look at the port's errors.",
+        )
+    return ok(f"{way}: {sent} of {sent} packets of {size} bytes.")
+
+
 @pair_check("route", "Packets to the other box's address on the link leave over the link.", reads=("routes",))
 def route(pair: PairReadings) -> Iterator[CheckResult]:
     shared = pair.link()
@@ -403,6 +451,10 @@ PINNED |= {"GLOO_SOCKET_IFNAME": "interface"}
 LIMITS = "/etc/security/limits.d/90-memlock.conf"
 
 
+ACTIVE_MTU = 4096
+"""Largest packet of RoCE. It stays 1024 unless the MTU was large when the port came up (0xSero/local-ai-registry#55)."""
+
+
 def _ports(box: BoxReadings) -> tuple[RdmaPort, ...]:
     return parse_rdma_ports(box.section("hcas"))
 
@@ -434,6 +486,12 @@ def _port_state(box: BoxReadings, end: Link) -> CheckResult:
         return fail(
             f"{end.hca} of {box.shown} is {port.state if port else 'missing'}.",
             box.command(f"sudo ip link set {end.interface} up; ibstat {end.hca}"),
+        )
+    if port.active_mtu and port.active_mtu < ACTIVE_MTU and (end.mtu or 0) > ACTIVE_MTU:
+        return warn(
+            f"{end.hca} of {box.shown} sends {port.active_mtu} bytes a packet (active_mtu) in spite of MTU {end.mtu}: "
+            "prefill over four boxes was 40 % slower.",
+            box.command(f"sudo ip link set {end.interface} down; sudo ip link set {end.interface} up"),
         )
     rate = "" if port.rate_gbit_s is None else f", {port.rate_gbit_s:g} Gb/s"
     return ok(f"{end.hca} of {box.shown} is active behind {end.interface}{rate}.")

@@ -206,6 +206,7 @@ class RdmaPort(NamedTuple):
     rate_gbit_s: float | None
     netdevs: tuple[str, ...]
     gids: tuple[Gid, ...]
+    active_mtu: int | None = None
 
     @property
     def gid_index(self) -> int | None:
@@ -224,6 +225,7 @@ def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
             rate_gbit_s=float(found[1]) if (found := _RATE.match(str(port["rate"]))) else None,
             netdevs=tuple(port["netdevs"]),
             gids=tuple(Gid(each["index"], each["gid"], each["type"]) for each in port["gids"]),
+            active_mtu=port.get("active_mtu"),
         )
         for port in section["ports"]
     )

@@ -8,14 +8,18 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import resource
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 COMMAND_S = 10
+PINGS, SMALL, HEADERS = 40, 56, 28
+"""Pings of each size, the size of small ones, and the bytes of both headers of a ping."""
 INFINIBAND, DEVICES = Path("/sys/class/infiniband"), Path("/dev/infiniband")
 LOGIND, LINGER = Path("/run/systemd/users"), Path("/var/lib/systemd/linger")
 PROGRAMS = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ethtool")
@@ -76,8 +80,41 @@ def addresses() -> dict[str, Any]:
     return {"interfaces": json.loads(printed("ip", "-j", "address"))}
 
 
+def paths(request: dict[str, Any]) -> dict[str, Any]:
+    """Pings of the MTU's size, and small ones, to each address of the other boxes in a network of this one."""
+    asked: dict[str, list[tuple[int, subprocess.Popen[str]]]] = {}
+    for peer, route in routes(request).items():
+        mtu = text(Path("/sys/class/net") / route.get("dev", "-") / "mtu")
+        if mtu and "gateway" not in route:
+            sizes = min(int(mtu), 65535) - HEADERS, SMALL
+            asked[peer] = [(size, ping(peer, size)) for size in sizes]
+    return {peer: answers(*tries) for peer, tries in asked.items()}
+
+
+def ping(peer: str, size: int) -> subprocess.Popen[str]:
+    argv = ("ping", "-q", "-n", "-M", "do", "-c", str(PINGS), "-i", "0.05", "-W", "1", "-s", str(size), peer)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def answers(whole: tuple[int, subprocess.Popen[str]], small: tuple[int, subprocess.Popen[str]]) -> dict[str, int]:
+    came = [re.search(r"(\d+) (?:packets )?received", done.communicate()[0]) for _, done in (whole, small)]
+    counts = [int(found[1]) if found else 0 for found in came]
+    return {"size": whole[0] + HEADERS, "sent": PINGS, "whole": counts[0], "small": counts[1]}
+
+
+def active_mtus() -> dict[str, int]:
+    """Bytes of a packet by RDMA device, as `ibv_devinfo` tells them; sysfs does not."""
+    try:
+        told = printed("ibv_devinfo")
+    except OSError:
+        return {}
+    found = re.findall(r"hca_id:\s*(\S+)|active_mtu:\s*(\d+)", told)
+    return {device: int(mtu) for (device, _), (_, mtu) in pairwise(found) if device and mtu}
+
+
 def hcas() -> dict[str, Any]:
     """RDMA ports of sysfs: state, rate, interfaces, GIDs with their types (kernel ABI sysfs-class-infiniband)."""
+    mtus = active_mtus()
     ports = [
         {
             "hca": device,
@@ -86,6 +123,7 @@ def hcas() -> dict[str, Any]:
             "rate": text(INFINIBAND / device / "ports" / port / "rate"),
             "netdevs": names_in(INFINIBAND / device / "device" / "net"),
             "gids": gids(INFINIBAND / device / "ports" / port),
+            "active_mtu": mtus.get(device),
         }
         for device in names_in(INFINIBAND)
         for port in names_in(INFINIBAND / device / "ports")
@@ -140,5 +178,5 @@ def tools() -> dict[str, Any]:
     return {"found": [name for name in PROGRAMS if shutil.which(name)]}
 
 
-ASKED = {"images": images, "routes": routes}
+ASKED = {"images": images, "routes": routes, "paths": paths}
 SECTIONS = {each.__name__: each for each in (addresses, hcas, memory, memlock, devices, login, linger, tools)}
