@@ -11,8 +11,8 @@ from sparkdash.units import DASH
 
 def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cabled: bool) -> Iterator[str]:
     """Say what is not as it was. `own`: this box's facts; `cabled`: each cable's network chooses the RDMA device."""
-    yield from _of_version("driver", before.driver, now.driver, own and own.driver)
-    yield from _of_version("kernel", before.kernel, now.kernel, own and own.kernel)
+    yield from _of_version("driver", before.driver, now.driver, own.driver if own else None)
+    yield from _of_version("kernel", before.kernel, now.kernel, own.kernel if own else None)
     links = {link.interface: link for link in now.links}
     for was in _used(before):
         yield from _of_link(was, links.get(was.interface))
