@@ -309,11 +309,16 @@ def without_rdma(engine: Engine, world: Snapshot) -> str:
 
 
 def _sockets(links: Sequence[LinkSample]) -> LinkSample | None:
-    """Return the interface that is busy while all RDMA ports are known to stand still."""
-    busiest = max((link for link in links if not link.rdma), key=traffic, default=None)
+    """Return the busiest interface, if it is busy while all RDMA ports are known to stand still."""
     ports = [link for link in links if link.rdma and link.up]
-    still = [link for link in ports if link.sent_bytes_s is not None and traffic(link) < QUIET_BYTES_S]
-    return busiest if busiest and traffic(busiest) >= SOCKETS_BYTES_S and ports and still == ports else None
+    if not ports or not all(map(_is_still, ports)):
+        return None
+    busiest = max((link for link in links if not link.rdma), key=traffic, default=ports[0])
+    return busiest if traffic(busiest) >= SOCKETS_BYTES_S else None
+
+
+def _is_still(port: LinkSample) -> bool:
+    return port.sent_bytes_s is not None and traffic(port) < QUIET_BYTES_S
 
 
 def degraded_text(engine: Engine, world: Snapshot) -> str:

@@ -140,14 +140,13 @@ class DaemonLauncher:
         self._direct = direct
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
-        """Stop whatever runs and start the arm's engine in a new process, with its replicas where the gateway is asked."""
+        """Stop whatever runs and start the arm's engine, with its replicas, in new processes."""
         world = await self._client.state()
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
         if running:
             await until_stopped(self._client, None, show)
         profile = await self._client.profile(name=arm.profile)
-        known = [profile.name] if self._direct else [one.name for one in world.profiles]
-        names = replica_names(known, profile.name)
+        names = self._engines_of(profile.name, world)
         for name in names:
             world = await until_ready(self._client, name, show, "bench")
         engine = world.engines[profile.name]
@@ -165,6 +164,10 @@ class DaemonLauncher:
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
         observer = _BoxObserver(self._client, names)
         return LaunchedArm(measured, found, observer.look, simulated=engine.simulated)
+
+    def _engines_of(self, name: str, world: Snapshot) -> Sequence[str]:
+        """Name those that the requests reach: the gateway spreads them over replicas."""
+        return [name] if self._direct else replica_names((one.name for one in world.profiles), name)
 
     async def _log(self, profile: str) -> Sequence[str]:
         try:

@@ -452,7 +452,7 @@ LIMITS = "/etc/security/limits.d/90-memlock.conf"
 
 
 ACTIVE_MTU = 4096
-"""Largest packet of RoCE. It stays 1024 unless the MTU was large when the port came up (0xSero/local-ai-registry#55)."""
+"""Largest packet of RoCE; it is 1024 unless the MTU was large when the port came up (0xSero/local-ai-registry#55)."""
 
 
 def _ports(box: BoxReadings) -> tuple[RdmaPort, ...]:
@@ -487,14 +487,18 @@ def _port_state(box: BoxReadings, end: Link) -> CheckResult:
             f"{end.hca} of {box.shown} is {port.state if port else 'missing'}.",
             box.command(f"sudo ip link set {end.interface} up; ibstat {end.hca}"),
         )
-    if port.active_mtu and port.active_mtu < ACTIVE_MTU and (end.mtu or 0) > ACTIVE_MTU:
-        return warn(
-            f"{end.hca} of {box.shown} sends {port.active_mtu} bytes a packet (active_mtu) in spite of MTU {end.mtu}: "
-            "prefill over four boxes was 40 % slower.",
-            box.command(f"sudo ip link set {end.interface} down; sudo ip link set {end.interface} up"),
-        )
+    if (port.active_mtu or ACTIVE_MTU) < ACTIVE_MTU < (end.mtu or 0):
+        return _small_packets(box, end, port)
     rate = "" if port.rate_gbit_s is None else f", {port.rate_gbit_s:g} Gb/s"
     return ok(f"{end.hca} of {box.shown} is active behind {end.interface}{rate}.")
+
+
+def _small_packets(box: BoxReadings, end: Link, port: RdmaPort) -> CheckResult:
+    return warn(
+        f"{end.hca} of {box.shown} sends {port.active_mtu} bytes a packet (active_mtu) in spite of MTU {end.mtu}: "
+        "prefill over four boxes was 40 % slower.",
+        box.command(f"sudo ip link set {end.interface} down; sudo ip link set {end.interface} up"),
+    )
 
 
 @pair_check("gid", "Each RDMA device of the link has a RoCEv2 GID with an IPv4 address.", reads=("hcas",))
