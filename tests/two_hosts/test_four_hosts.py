@@ -295,7 +295,8 @@ def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts)
     assert done.returncode == 0, done.stdout + done.stderr
     assert answer(spark, "quad") == "length"
     assert spark.ready_nodes() == {"quad": list(BOXES)}
-    four.run("d", "pkill", "-KILL", "-f", "^VLLM::Worker")
+    killed = four.run("d", "pkill", "-KILL", "-f", "^VLLM::Worker", check=False)
+    assert killed.returncode == 0, (four.run("d", "ps", "-eo", "pid,ppid,stat,args").stdout, spark.state()["engines"])
     failure = until_engine(spark, "failed", name="quad")["failure"]
     assert any(line.startswith("[spark3] ") for line in failure["log_tail"]), failure
     until_gone(four, *NAMES)
