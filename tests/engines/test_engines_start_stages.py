@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sparkdash.domain.engine import LoadProgress
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, ModelRef, Profile
+from sparkdash.domain.swap import Start, Step
 from sparkdash.engines.registry import adapter
-from sparkdash.engines.start_stages import StartStages
+from sparkdash.engines.start_stages import StartStages, largest_costs
 
 GB10 = """
 06:54:48 ==========
@@ -100,3 +101,12 @@ def test_a_log_tells_whether_graphs_were_compiled(
     pattern = adapter(EngineKind.VLLM).compiled_line
     assert pattern is not None
     assert [bool(hit["cached"]) for hit in map(pattern.search, recorded(log)) if hit] == compiled
+
+
+@pytest.mark.parametrize(("first", "says"), [(True, "Keep its cache folder"), (False, "VLLM_USE_AOT_COMPILE")])
+def test_graphs_that_are_compiled_anew_with_a_kept_cache_have_another_remedy(first: bool, says: str) -> None:
+    """vLLM 0.32 on a CPU saved compiled functions that it could not load, and compiled them at each start."""
+    start = Start(stages=(Step(name="compile", s=82.0),), compiled=True, first_on_image=first)
+    profile = Profile(name="tiny", engine=EngineKind.VLLM, image="x", models={"target": ModelRef(path="/m")})
+    (cost,) = largest_costs(adapter(EngineKind.VLLM).levers(), profile, [start])
+    assert says in (cost.change or "")
