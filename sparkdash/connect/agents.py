@@ -166,7 +166,7 @@ RECIPES = (
         "aaif-goose/goose, documentation/docs/guides/environment-variables.md, 2026; not run here",
     ),
     Recipe("hermes", "Hermes Agent", _hermes, "Hermes Agent 0.19.0, run; its website/docs/user-guide/configuration.md"),
-    Recipe("openclaw", "OpenClaw", _openclaw, "docs.openclaw.ai/providers/vllm, 2026"),
+    Recipe("openclaw", "OpenClaw", _openclaw, "OpenClaw 2026.9.6, run; docs.openclaw.ai/providers/vllm"),
     Recipe("openhands", "OpenHands", _openhands, "OpenHands 1.16.0, run; OpenHands-CLI's README.md"),
     Recipe("roo", "Roo Code", _roo, "docs.roocode.com/providers/openai-compatible, 2026; not run here"),
 )
