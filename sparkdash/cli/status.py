@@ -389,9 +389,10 @@ def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
     for index, fact in enumerate(start_facts(newest)):
         yield _why_row("" if index else "seen", fact)
     for cost in largest_costs(adapter_of(profile).levers(), profile, plan.starts):
-        saving = f" About {duration(cost.saves_s)} less." if cost.saves_s is not None else ""
+        saving = f" About {duration(cost.saves_s)} less." if cost.change and cost.saves_s is not None else ""
         source = f" ({cost.source})" if cost.source else ""
-        text = f"{duration(cost.s)}. {cost.change or 'No change is known that shortens it.'}{saving}{source}"
+        unknown = "It took less before" if cost.source else "No change is known that shortens it."
+        text = f"{duration(cost.s)}. {cost.change or unknown}{saving}{source}"
         yield from wrap_beside_label(_why_row(cost.stage, ""), text, columns)
 
 

@@ -189,6 +189,8 @@ def _swaps(world: Snapshot) -> Iterator[str]:
         yield status_row("swap", swap_line(swap, world.at))
         if heard := phrases.heard_text(swap, world.at):
             yield from wrapped_rows("", f"{heard}: {swap.progress.detail}" if swap.progress else heard)
+        if past := phrases.past_stages(swap):
+            yield from wrapped_rows("", past)
     if world.swap is None:
         yield status_row("swap", DASH)
 

@@ -149,10 +149,16 @@ def stage_text(swap: Swap) -> str:
     return swap.progress.stage + share
 
 
+FIRST_ON_IMAGE = "first start on this image"
+
+
 def past_stages(swap: Swap) -> str:
-    """Name the ended stages of a load: "after process 12s, imports 8.2s"; empty without any."""
-    ended = [f"{step.name} {duration(step.s)}" for step in swap.start.stages] if swap.start else []
-    return f"after {', '.join(ended)}" if ended else ""
+    """Name the ended stages of a load: "first start on this image, after process 12s, imports 8.2s"."""
+    if swap.start is None:
+        return ""
+    ended = [f"{step.name} {duration(step.s)}" for step in swap.start.stages]
+    first = [FIRST_ON_IMAGE] if swap.start.first_on_image else []
+    return ", ".join([*first, f"after {', '.join(ended)}"] if ended else first)
 
 
 def wait_text(swap: Swap, now: float) -> str:
@@ -186,11 +192,12 @@ def start_facts(start: Start) -> list[str]:
     weights, disk = next((step.s for step in start.stages if step.name == "weights"), 0.0), start.disk_bytes or 0
     rate = f", {size(int(disk / weights))}/s" if weights and disk > (start.cached_bytes or 0) else ""
     told = (
-        "first start on this image" if start.first_on_image else "",
+        {True: FIRST_ON_IMAGE}.get(bool(start.first_on_image), ""),
         {True: "graphs compiled anew", False: "graphs from the compile cache", None: ""}[start.compiled],
         f"{size(start.disk_bytes)} read from a disk{rate}" if start.disk_bytes is not None else "",
         f"{size(start.cached_bytes)} read from the page cache" if start.cached_bytes is not None else "",
         f"{size(start.peak_bytes)} of memory at most" if start.peak_bytes is not None else "",
+        {True: "io_uring allowed"}.get(bool(start.io_uring), ""),
         kv_back_text(start.kv_back) if start.kv_back else "",
     )
     return list(filter(None, told))
@@ -202,9 +209,9 @@ def kv_back_text(back: KvBack) -> str:
 
 
 def start_text(start: Start) -> str:
-    """Name the two longest stages: "weights 2m32s, compile 24s"."""
-    longest = sorted(start.stages, key=lambda step: -step.s)[:2]
-    return ", ".join(f"{step.name} {duration(step.s)}" for step in longest)
+    """Name the two longest stages: "weights 2m32s, compile 1m32s, first start on this image"."""
+    longest = [f"{step.name} {duration(step.s)}" for step in sorted(start.stages, key=lambda step: -step.s)[:2]]
+    return ", ".join([*longest, FIRST_ON_IMAGE] if start.first_on_image else longest)
 
 
 def estimate_text(swap: Swap, now: float) -> str:
@@ -222,7 +229,13 @@ def estimate_text(swap: Swap, now: float) -> str:
     if rest.low_s is not None and rest.high_s is not None:
         spread = f" ({age(rest.low_s)} to {age(rest.high_s)})"
     after = f" after the {swap.phase}" if swap.phase in (SwapPhase.COPY, SwapPhase.DRAIN) else ""
-    return f"about {age(rest.s)} left{after}{spread}"
+    return f"about {age(rest.s)} left{after}{spread}{_caches_text(swap)}"
+
+
+def _caches_text(swap: Swap) -> str:
+    if swap.start is None or not swap.other_caches:
+        return ""
+    return ", or more: its caches are empty" if swap.start.caches_empty else ", or less: its caches are kept"
 
 
 def progress_text(swap: Swap, now: float) -> str:

@@ -92,6 +92,10 @@ class Start(Frozen):
     image_id: str | None = None
     first_on_image: bool | None = None
     """Whether no earlier start of this model and engine had the same image, so that its caches were empty."""
+    caches_empty: bool | None = None
+    """Whether its folder of compile caches was empty; None: it has none, or several boxes have one each."""
+    io_uring: bool | None = None
+    """Whether its container's seccomp profile allows io_uring; None: no container."""
     kv_back: KvBack | None = None
 
 
@@ -150,6 +154,8 @@ class Swap(Frozen):
     """Number of earlier swaps behind the estimate; 0 without any."""
     similar: bool = False
     """Whether those swaps brought up another launch of the same model on the same engine."""
+    other_caches: bool = False
+    """Whether those swaps found full compile caches where this one's are empty, or the other way round."""
     stage_s: dict[SwapPhase, float] = {}
     steps: tuple[Step, ...] = ()
     """Steps in order with their durations, without the drain; only of an ended swap."""

@@ -232,7 +232,7 @@ def _swap(row: tuple[Any, ...]) -> TimelineMark:
         what = f"Stop of {' and '.join(stopped) or 'all engines'}, {cause}"
         profile = stopped[0] if len(stopped) == 1 else None
     start = json.loads(record or "{}").get("start")
-    longest = f", longest {start_text(Start.model_validate(start))}" if start else ""
+    longest = f", mostly {start_text(Start.model_validate(start))}" if start else ""
     ends = {"failed": f"failed after {took:.0f} s: {failure}", "cancelled": f"cancelled after {took:.0f} s"}
     return TimelineMark(
         kind=MarkKind.SWAP,

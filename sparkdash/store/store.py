@@ -8,6 +8,7 @@ Rule 2: a database that cannot be opened or written never stops the daemon. One 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -48,7 +49,10 @@ class Learned:
 
     def __init__(self) -> None:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
-        self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._steps: defaultdict[tuple[str, bool | None], deque[Steps]] = defaultdict(
+            lambda: deque(maxlen=LEARNED_FROM)
+        )
+        """By whether compile caches were empty; None: all."""
         self._images: defaultdict[str, set[str]] = defaultdict(set)
         """Ids of the images that each kin was started with."""
         self._starts: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
@@ -77,8 +81,8 @@ class Learned:
         if start:
             self._starts[kin].append(start)
         for key in filter(None, (fingerprint, kin)):
-            if steps:
-                self._steps[key].append(steps)
+            for caches_empty in {None, json.loads(start or "{}").get("caches_empty")} if steps else ():
+                self._steps[key, caches_empty].append(steps)
 
     def learn_memory(self, fingerprint: str, seen: Weighing) -> None:
         """Add a load, complete or still running; one that does not count is ignored."""
@@ -91,8 +95,8 @@ class Learned:
     def learn_newer(self, newer: Learned) -> None:
         for key, times in newer._took.items():
             self._took[key].extend(times)
-        for key, steps in newer._steps.items():
-            self._steps[key].extend(steps)
+        for kind, steps in newer._steps.items():
+            self._steps[kind].extend(steps)
         for kin, images in newer._images.items():
             self._images[kin] |= images
         for kin, starts in newer._starts.items():
@@ -107,14 +111,14 @@ class Learned:
         times = self._took.get(fingerprint)
         return median(times) if times else None
 
-    def steps(self, key: str) -> tuple[Steps, ...]:
-        """Steps of the last swaps of this fingerprint, or of this kin; oldest first."""
-        return tuple(self._steps.get(key, ()))
+    def steps(self, key: str, caches_empty: bool | None = None) -> tuple[Steps, ...]:
+        """Steps of the last swaps of this fingerprint or kin, or of those with such caches; oldest first."""
+        return tuple(self._steps.get((key, caches_empty), ()))
 
     def is_first_on(self, image_id: str, kin: str) -> bool | None:
         """Whether no swap to this kin had the image; None where earlier swaps do not tell theirs."""
         known = self._images.get(kin)
-        return None if not kin or (known is None and kin in self._steps) else image_id not in (known or ())
+        return None if not kin or (known is None and (kin, None) in self._steps) else image_id not in (known or ())
 
     def starts(self, kin: str) -> tuple[Start, ...]:
         return tuple(map(Start.model_validate_json, reversed(self._starts.get(kin, ()))))
@@ -219,8 +223,8 @@ class Store:
     def expected_s(self, fingerprint: str) -> float | None:
         return self._learned.expected_s(fingerprint)
 
-    def steps(self, key: str) -> tuple[Steps, ...]:
-        return self._learned.steps(key)
+    def steps(self, key: str, caches_empty: bool | None = None) -> tuple[Steps, ...]:
+        return self._learned.steps(key, caches_empty)
 
     def is_first_on(self, image_id: str, kin: str) -> bool | None:
         return self._learned.is_first_on(image_id, kin)

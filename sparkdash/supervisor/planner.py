@@ -21,7 +21,7 @@ from sparkdash.supervisor.decide.fit import BoxMemory, Choice
 from sparkdash.supervisor.decide.moves import Hold, Move, Preload, ProfileFacts, Release, Stop
 from sparkdash.supervisor.decide.records import SchedulerRecords
 from sparkdash.supervisor.decide.scheduler import Scheduler
-from sparkdash.supervisor.swap.tasks import launch_family
+from sparkdash.supervisor.swap.transition import launch_family
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import duration, gib
 

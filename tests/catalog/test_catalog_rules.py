@@ -55,6 +55,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("OMP_NUM_THREADS", "VLLM_ATTENTION_BACKEND", 7, "dead-attention-env"),
         (FP8, "enforce-eager: true", 12, "enforce-eager"),
         ("load-strategy: eager", "load-strategy: lazy", 9, "mmap-loader"),
+        (FP8, "load-format: b12x", 12, "b12x-without-io-uring"),
         (FP8, "max-num-seqs: 4\n  max-cudagraph-capture-size: 2048", 13, "cudagraph-capture-size"),
         (FP8, "max-num-seqs: 4\n  cudagraph-capture-sizes: [1, 2]", 13, "capture-misses-batch"),
         ("strategy: eager", "strategy: eager\nkeep_kv: {max_gib: 8}", 14, "keep-kv-ignored"),

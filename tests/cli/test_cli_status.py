@@ -25,7 +25,7 @@ from sparkdash.domain.metric import (
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import SwapPhase
+from sparkdash.domain.swap import Start, Step, SwapPhase
 
 Run = Callable[..., Any]
 
@@ -160,8 +160,10 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
     told = text(daemon, swap=now, at=BIRTH + 103)
     assert "swap      to b: load weights 63 %  43s, first load here" in told
     eta = {"fraction": 0.38, "eta_s": 110.0, "eta_low_s": 90.0, "eta_high_s": 140.0, "eta_at": BIRTH + 93}
-    told = text(daemon, swap=now.model_copy(update=eta), at=BIRTH + 103)
-    assert "swap      to b: load weights 63 %  38 % in 43s, about 1m40s left (1m20s to 2m10s)" in told
+    start = Start(stages=(Step(name="process", s=12), Step(name="imports", s=8.2)), first_on_image=True)
+    told = text(daemon, swap=now.replace(**eta, start=start), at=BIRTH + 103)
+    assert "swap      to b: load weights 63 %  38 % in 43s, about 1m40s left (1m20s to 2m10s)\n" in told
+    assert "          first start on this image, after process 12s, imports 8.2s\n" in told
 
 
 def test_each_of_several_swaps_has_its_line(daemon: FakeDaemon) -> None:

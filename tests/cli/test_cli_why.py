@@ -36,6 +36,10 @@ PLAN = Plan(
 )
 
 
+def start(**seconds: float) -> Start:
+    return Start(stages=tuple(Step(name=name, s=s) for name, s in seconds.items()))
+
+
 def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: FakeDaemon) -> None:
     daemon.plans["new"] = PLAN
     done = sparkdash("why", "new")
@@ -56,11 +60,7 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
 
 
 def test_a_slow_start_is_taken_apart_with_what_would_shorten_it(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The box's own record comes before published figures; a stage that nothing shortens says so."""
-
-    def start(**seconds: float) -> Start:
-        return Start(stages=tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items()))
-
+    """The box's own record comes before published figures."""
     slow = start(container=0.4, process=20, weights=150, compile=92, kv=3).replace(
         compiled=True, first_on_image=True, disk_bytes=60 * GIB, peak_bytes=70 * GIB
     )
@@ -81,6 +81,14 @@ def test_a_slow_start_is_taken_apart_with_what_would_shorten_it(sparkdash: Run, 
     assert "About 1m55s less. (published: 4m51s to 1m06s, 164 GiB on two Sparks" in told
     assert "compile 1m32s. Keep its cache folder" in told
     assert "About 1m26s less. (this box: 6.0s in another of its last 2 starts)" in told
+
+
+def test_a_stage_that_no_change_is_known_for_may_have_been_quicker_before(sparkdash: Run, daemon: FakeDaemon) -> None:
+    daemon.whole["qwen"] = Profile(name="qwen", engine=EngineKind.VLLM)
+    daemon.plans["qwen"] = Plan(profile="qwen", starts=(start(process=9, server=2.4), start(process=1.4, server=2.4)))
+    told = " ".join(sparkdash("why", "qwen", "--slow").out.split())
+    assert "process 9.0s. It took less before (this box: 1.4s in another of its last 2 starts)" in told
+    assert "server 2.4s. No change is known that shortens it." in told
 
 
 def test_a_profile_that_never_started_here_has_no_slow_start(sparkdash: Run, daemon: FakeDaemon) -> None:

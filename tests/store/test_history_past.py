@@ -18,7 +18,7 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.history import MarkSelection, RequestSelection, UsageSelection
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.request import Request, RequestState
-from sparkdash.domain.swap import SwapOutcome
+from sparkdash.domain.swap import Start, Step, SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import Store, rows
 from sparkdash.store.transactions import MarkJournal
@@ -106,7 +106,8 @@ async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
 
 
 async def test_marks_are_what_happened_in_order(store: Store) -> None:
-    store.record_swap(swap("100", 30), "f")
+    stages = tuple(Step(name=name, s=s) for name, s in {"imports": 4, "weights": 20, "compile": 5}.items())
+    store.record_swap(swap("100", 30).replace(start=Start(stages=stages, first_on_image=True)), "f")
     store.record_swap(swap("200", 30, outcome=SwapOutcome.FAILED), "f")
     store.record_kill(GuardKill(at=300, profile="b", available=1, reason="Memory ran short."))
     store.record_incident(
@@ -118,6 +119,7 @@ async def test_marks_are_what_happened_in_order(store: Store) -> None:
         ("swap", 100, 130, "a", "done"), ("swap", 200, 230, "a", "failed"), ("kill", 300, None, "b", "guard_kill"),
         ("incident", 400, None, "a", "open"), ("notice", 500, None, None, "x"),
     ]  # fmt: skip
+    assert told[0].text == "a, request: 30 s, mostly weights 20s, compile 5.0s, first start on this image"
     assert told[1].text == "a, request: failed after 30 s: engine_crash"
     own = await store.history.marks(MarkSelection(since=0, until=1000, limit=10, profile="b"))
     assert [one.text for one in own.marks] == ["Memory ran short."]

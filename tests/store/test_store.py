@@ -148,7 +148,8 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
     steps = (Step(name="start", s=2.5), Step(name="weights", s=40.0))
     async with Store.opened(path, lambda _: None) as store:
         for n in range(1, 8):
-            took = swap(str(n), n).model_copy(update={"steps": (*steps, Step(name="warm", s=float(n)))})
+            took = swap(str(n), n).replace(steps=(*steps, Step(name="warm", s=float(n))))
+            took = took.replace(start=Start(stages=(), caches_empty=n == 2))
             store.record_swap(took, f"f{n % 2}", "vllm org/model")
         failed = swap("9", 1, outcome=SwapOutcome.FAILED).model_copy(update={"steps": steps})
         store.record_swap(failed, "f1", "vllm org/model")
@@ -158,6 +159,7 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
     async with Store.opened(path, lambda _: None) as store:
         assert [s[-1].s for s in store.steps("f1")] == [1, 3, 5, 7]
         assert [s[-1].s for s in store.steps("vllm org/model")] == [3, 4, 5, 6, 7]
+        assert [s[-1].s for s in store.steps("vllm org/model", caches_empty=True)] == [2]
         assert store.steps("f1")[0][:2] == steps
         assert store.steps("other") == ()
 

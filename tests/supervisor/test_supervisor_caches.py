@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import SwapChanged
+from sparkdash.domain.phrases import estimate_text, past_stages
+from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.store import Store
 
 FOLDER = "engines/image@idofimage@a"
 
@@ -78,3 +82,32 @@ async def test_a_failure_with_a_known_cause_is_not_tried_again(
     assert (await house.refused("c")).code == "bad_answer"
     assert house.state("d") is EngineState.READY
     assert [name for what, name in house.runtime.calls if what == "start"] == ["a", "b", "d", "c"]
+
+
+async def test_the_time_to_expect_is_that_of_starts_with_caches_like_its_own(
+    house: Any, make_profile: Any, behaviour: Any, cache: Path, tmp_path: Path
+) -> None:
+    """Where only starts with other caches are known, it says so. A profile without a model learns from no other."""
+    profiles = make_profile("a", **model("a")), make_profile("b"), make_profile("never")
+    await house.open(*profiles, cache_dir=tmp_path, store=Store(lambda _: None), no_progress_s=90)
+
+    async def load(load_s: float) -> Swap:
+        """The load as it was told last while it went on."""
+        house.runtime.zoo["a"] = behaviour(load_s=load_s)
+        house.facts.clear()
+        await house.leased("a")
+        told = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]
+        await house.leased("b")
+        return next(one for one in told if one.target == "a" and one.phase is SwapPhase.LOAD)
+
+    first = await load(5)
+    assert (past_stages(first), first.start.caches_empty, first.learned_from) == ("first start on this image", False, 0)
+    renamed(cache, "away")
+    second = await load(60)
+    assert (past_stages(second), second.learned_from) == ("", 1)
+    assert estimate_text(second, second.eta_at).endswith("or more: its caches are empty")
+    third = await load(60)
+    assert (third.learned_from, third.other_caches, third.eta_s > 50) == (1, False, True)
+    renamed(cache.with_name("away"), cache.name)
+    assert (await load(5)).eta_s < 10
+    assert (await house.supervisor.plan("never")).starts == ()

@@ -36,6 +36,8 @@ LEAST_STEP_S = 40
 """Shortest limit of a step that a healthy pair kept to; its first request takes the longest."""
 MAPPED = (None, "auto", "safetensors")
 """Loaders that map the files, unless a strategy says otherwise."""
+REFUSED_LOADS = ((False, "fastsafetensors"), (False, "instanttensor"))
+"""Starts without io_uring of loaders that sparkring gives it; b12x does not even start without."""
 STREAMER, STREAMER_LIMIT = "runai_streamer", "RUNAI_STREAMER_MEMORY_LIMIT"
 
 
@@ -255,6 +257,12 @@ def _streamer(profile: Profile) -> Iterator[Hit]:
         yield Hit(path, text, f'Add `env: {{{STREAMER_LIMIT}: "2147483648"}}`.')
 
 
+def _no_io_uring(profile: Profile) -> Iterator[Hit]:
+    if lookup(profile.args, "load-format") == "b12x" and profile.image and profile.security is None:
+        text = "the loader b12x needs io_uring, which podman's default seccomp profile refuses"
+        yield Hit(flag_path(profile, "load-format"), text, "Add `security: io_uring` to the profile.")
+
+
 RULES = (
     Rule(
         "speculative-flags", Severity.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative
@@ -440,6 +448,14 @@ RULES = (
         "a rank killed at 18 % of a load of 178 GB: NVFP4-2x#9; the limit: vllm#53906",
         on_several_nodes(_streamer),
     ),
+    Rule(
+        "b12x-without-io-uring",
+        Severity.ERROR,
+        "a loader that ends at its start without io_uring",
+        "the start fails under docker's default: sparkring, Qwen standalone; "
+        "podman's (containers-common 0.50.1) has no io_uring call either",
+        _no_io_uring,
+    ),
 )
 
 LEVERS = (
@@ -460,6 +476,12 @@ LEVERS = (
         291.0,
         66.0,
         lambda profile, _start: any(_mapped(profile)),
+    ),
+    Lever(
+        "weights",
+        "Try `security: io_uring`: podman refuses its loader a call that it may read with.",
+        "sparkring allows it for this loader",
+        applies=lambda profile, start: (start.io_uring, lookup(profile.args, "load-format")) in REFUSED_LOADS,
     ),
     Lever(
         "compile",

@@ -136,11 +136,12 @@ function progress(swap, now) {
   const phase = PHASES.indexOf(swap.phase);
   const detail = swap.progress && (swap.progress.detail || swap.progress.stage);
   const ended = (swap.start ? swap.start.stages : []).map((step) => `${step.name} ${span(step.s)}`).join(", ");
+  const told = [swap.start && swap.start.first_on_image ? "First start on this image." : "", ended ? `After ${ended}.` : ""].join(" ").trim();
   return [
     h("div", { class: "line" }, h("span", null, `Step ${phase + 1} of ${PHASES.length}: ${swap.phase}`, detail ? h("span", { class: "dim" }, ` ${detail}`) : null), h("span", { class: "dim" }, span(past(swap.started_at)))),
     h("progress", { max: 1, value: known(swap.fraction) ? swap.fraction : null, "aria-label": `Load of ${swap.target}` }),
     known(left) ? h("p", null, left > 0 ? `about ${span(left)} left${low}` : "longer than usual") : h("p", { class: "dim" }, "The time left is unknown: it has no earlier load here."),
-    ended ? h("p", { class: "dim" }, `After ${ended}.`) : null,
+    told ? h("p", { class: "dim" }, told) : null,
     swap.waits_for ? h("p", { class: "dim" }, `Waits for ${swap.waits_for}.`) : null,
     still ? h("p", { class: "notice" }, `No progress for ${span(past(swap.still_since))}.${known(swap.gives_up_at) ? ` It ends in ${span(swap.gives_up_at - now)} unless it moves.` : ""}`) : null,
   ];

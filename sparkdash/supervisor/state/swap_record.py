@@ -54,10 +54,9 @@ class SwapEta:
     """Steps and estimate of one swap. `past` are earlier ones, oldest first; `needs` are the target's bytes."""
 
     def __init__(self, past: Sequence[Steps] = (), *, similar: bool = False, needs: int | None = None) -> None:
-        self.learned_from = len(past)
         self.similar = similar and bool(past)
         """Whether they were of another launch of the same model."""
-        self._past = [_EarlierSwap(steps) for steps in past]
+        self.learn(past)
         self._needs = needs
         self._taken = 0
         self._spent: dict[str, float] = {}
@@ -73,6 +72,10 @@ class SwapEta:
         self._told: float | None = None
         """Share of the weights that the log has shown."""
         self._told_step = 0.0
+
+    def learn(self, past: Sequence[Steps]) -> None:
+        self.learned_from = len(past)
+        self._past = [_EarlierSwap(steps) for steps in past]
 
     def enter(self, phase: SwapPhase, now: float) -> None:
         self._phase = phase
@@ -272,8 +275,23 @@ class SwapRecord:
         """Note a line of the engine's log; published with the next change, or HEARD_S later."""
         self._heard_at = self._clock.now()
 
+    def begin_start(self, start: Start, alike: Sequence[Steps], unlike: Sequence[Steps]) -> None:
+        """Set what is known of a start before its stages, and earlier swaps whose caches were like its own, or not."""
+        if alike:
+            self._course.learn(alike)
+        other = not alike and bool(unlike)
+        self.swap = self.swap.replace(start=start, learned_from=self._course.learned_from, other_caches=other)
+
     def taken_apart(self, start: Start | None) -> None:
         """Set how long each stage of the start took; published with the next change. Until the end: those so far."""
+        known = self.swap.start
+        if start and known:
+            start = start.replace(
+                image_id=known.image_id,
+                first_on_image=known.first_on_image,
+                caches_empty=known.caches_empty,
+                io_uring=known.io_uring,
+            )
         self.swap = self.swap.replace(start=start)
 
     def extend(self) -> None:

@@ -19,16 +19,10 @@ from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.registry import failure_of
 from sparkdash.supervisor.state.swap_record import SwapEta, SwapRecord
-from sparkdash.supervisor.swap.transition import AdoptableEngine, Transition, first_phase
+from sparkdash.supervisor.swap.transition import AdoptableEngine, Transition, first_phase, launch_family
 from sparkdash.supervisor.tools import Tools
 
 BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
-
-
-def launch_family(profile: Profile) -> str:
-    """Return the key of launches that load about alike: the engine and the target model."""
-    target = profile.models.get("target")
-    return f"{profile.engine.value} {target.ref}" if target else ""
 
 
 def _requests(held: Mapping[str, int]) -> str:
@@ -217,10 +211,7 @@ class SwapTasks:
     def _close(
         self, swap: Transition, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True
     ) -> Swap:
-        target, store, start = swap.target, self._store, swap.record.swap.start
-        if store is not None and target is not None and start is not None and start.image_id:
-            first = store.is_first_on(start.image_id, launch_family(target))
-            swap.record.taken_apart(start.replace(first_on_image=first))
+        target, store = swap.target, self._store
 
         def record(ended: Swap) -> None:
             if store is not None and target is not None:

@@ -42,7 +42,7 @@ from sparkdash.supervisor.memory.footprint import FootprintMeter
 from sparkdash.supervisor.memory.read_ahead import ReadAhead
 from sparkdash.supervisor.probe import served_model, version_of
 from sparkdash.supervisor.state.registry import HeldMemory
-from sparkdash.supervisor.state.swap_record import SwapRecord
+from sparkdash.supervisor.state.swap_record import Steps, SwapRecord
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.swap.attach import attach_server
 from sparkdash.supervisor.swap.kept_kv import KeptKv
@@ -56,6 +56,12 @@ if TYPE_CHECKING:
 def launch_nodes(tools: Tools, nodes: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
     """Return what a launch must know of its nodes; nothing for this box alone. Raises HostError."""
     return () if nodes == (LOCAL,) else tools.nodes.launch_on(nodes)
+
+
+def launch_family(profile: Profile) -> str:
+    """Return the key of launches that load about alike: the engine and the target model, else the profile."""
+    target = profile.models.get("target")
+    return f"{profile.engine.value} {target.ref if target else profile.name}"
 
 
 class Checked(NamedTuple):
@@ -248,6 +254,7 @@ class Transition:
         self.phase = self.record.swap.phase
         self._known = Checked()
         self._cache: KeptCache | None = None
+        self._caches_empty: bool | None = None
         self._stopping: list[str] = []
         """Profiles whose containers were told to end and still run."""
         self._stops_until = 0.0
@@ -422,6 +429,7 @@ class Transition:
         here = [mount.source for mount in spec.mounts if mount.target == CACHE_TARGET and self.nodes == (LOCAL,)]
         for kept in map(KeptCache, map(Path, here)):
             kept.note_start()
+            self._caches_empty = kept.was_empty
             if not kept.was_empty and not any(
                 (one.image, one.models.get("target")) == (target.image, target.models.get("target")) for one in shared
             ):
@@ -434,6 +442,7 @@ class Transition:
         if _keeps_conversations(tools, target, self.nodes):
             await KeptKv(tools, target).prepare()
         self._cache = await in_thread(lambda: self._find_cache(target, spec))
+        self._begin_start(target, spec)
         self._enter(SwapPhase.CREATE)
         if self.scale:
             await self.scale.before()
@@ -447,7 +456,7 @@ class Transition:
             self._guard(target, created.result())
             url = tools.registry.engines[target.name].url or ""
             start = await self._load(target, spec.name, url)
-            self.record.taken_apart(start.replace(image_id=self._known.image_id or None))
+            self.record.taken_apart(start)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
@@ -455,6 +464,22 @@ class Transition:
             if created.exception() is None:  # a failed start left no container, and another owner's may have the name
                 await self.tools.begun.finish(self._clean_up(target, spec.name))
             raise
+
+    def _begin_start(self, target: Profile, spec: ContainerSpec) -> None:
+        """Record what is known of the start, and which earlier ones found caches like its own."""
+        store, image_id, empty = self.tools.store, self._known.image_id or None, self._caches_empty
+        start = Start(
+            stages=(),
+            image_id=image_id,
+            first_on_image=store.is_first_on(image_id, launch_family(target)) if store and image_id else None,
+            caches_empty=empty,
+            io_uring=spec.seccomp is not None if spec.image else None,
+        )
+        self.record.begin_start(start, self._earlier(target, empty), self._earlier(target, not empty))
+
+    def _earlier(self, target: Profile, caches_empty: bool | None) -> tuple[Steps, ...]:
+        store, keys = self.tools.store, (target.fingerprint, launch_family(target))
+        return next(filter(None, (store.steps(key, caches_empty) for key in keys)), ()) if store else ()
 
     async def _create(self, target: Profile, spec: ContainerSpec) -> ContainerInfo:
         """Start the container, on the next port if a program has this one: of another node's ports nothing is known."""
