@@ -63,6 +63,19 @@ def test_a_mode_is_found_with_its_profile(name: str, loaded: Loaded, good: str) 
         loaded(good).find(name)
 
 
+def test_nearest_never_leads_to_a_profile_that_can_neither_run_nor_be_built(loaded: Loaded) -> None:
+    """Private source, and the next one leads back; an image of no registry may be here, built by hand."""
+    lost = "image: localhost/x:%d, build: {unavailable: its source is private}"
+    variants = [f"a: {{{lost % 1}, nearest: b}}", f"b: {{{lost % 2}, nearest: c}}", "c: {cannot_run: no, nearest: a}"]
+    variants += ["d: {cannot_run: no, nearest: e}", "e: {image: 'localhost/mine:1', nearest: a}"]
+    text = "profile: x\nengine: vllm\nimage: docker.io/a/b:1\nmodels: {target: {path: /m}}\n"
+    text += "args: {gpu-memory-utilization: 0.8}\n"
+    found = loaded(f"{text}variants: {{{', '.join(variants)}}}\n")
+    assert found.problems == ()
+    told = {one.variant: one.nearest for one in found.profiles.values() if one.variant}
+    assert told == {"a": None, "b": None, "c": None, "d": "x/e", "e": None}
+
+
 def test_replicas_are_profiles_for_one_node_each_and_follow_the_nodes(loaded: Loaded, good: str) -> None:
     read = loaded(good + "replicas: 3\nvariants: {fast: {replicas: 2}, alone: {replicas: 1}}\n")
     boxes = ("local", "b", "c", "d")
