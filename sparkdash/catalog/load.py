@@ -213,14 +213,18 @@ def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
 
 def _with_nearest_to_be_had(profile: Profile, profiles: dict[str, Profile]) -> Profile:
     """Lead `nearest` on to a profile that can run and has an image to pull or to build; else, the box may have it."""
+    can_run = [one for one in _nearest_in_turn(profile, profiles) if one.cannot_run is None]
+    to_be_had = [one for one in can_run if image_origin(one.image or "", one.build) is not ImageOrigin.NONE]
+    found = to_be_had or [one for one in can_run if one.build is None]
+    return profile.replace(nearest=found[0].name if found else None)
+
+
+def _nearest_in_turn(profile: Profile, profiles: dict[str, Profile]) -> list[Profile]:
     chain, there = [profile], profiles.get(profile.nearest or "")
     while there is not None and there not in chain:
         chain.append(there)
         there = profiles.get(there.nearest or "")
-    can_run = [one for one in chain[1:] if one.cannot_run is None]
-    to_be_had = [one for one in can_run if image_origin(one.image or "", one.build) is not ImageOrigin.NONE]
-    found = to_be_had or [one for one in can_run if one.build is None]
-    return profile.replace(nearest=found[0].name if found else None) if profile.nearest else profile
+    return chain[1:]
 
 
 def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[ProfileProblem]:
