@@ -354,9 +354,13 @@ def unit_of(figure: str) -> str | None:
 
 def measured_of(sample: Sample) -> Iterator[Measured]:
     """Read the figures of all engines and boxes off a sample; unknown values are left out."""
-    yield from _measured_engines(sample)
+    engines = list(_measured_engines(sample))
+    yield from engines
     local = sample.nodes.get(LOCAL)
-    box = _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample)
+    box = _box_values(sample.memory, sample.gpu, local.links if local else ())
+    for metric in TOTALS:
+        if known := [one.values[metric.value] for one in engines if metric.value in one.values]:
+            box[metric.value] = sum(known)
     if sample.energy:
         box |= {ENERGY_BUSY: sample.energy.busy_wh, ENERGY_IDLE: sample.energy.idle_wh}
     if box:
@@ -388,19 +392,9 @@ def _measured_node(name: str, node: NodeSample) -> Iterator[Measured]:
 def _engine_values(engine: EngineSample, now: float) -> dict[str, float]:
     """Read an engine's figures, or the gateway's where the engine reports none; a silent engine has none."""
     told = engine if now - engine.at <= SILENT_S else engine.replace(values={})
-    found = {metric.value: figure.value for metric in METRICS if (figure := told.figure(metric)).value is not None}
+    found = {metric.value: value for metric in METRICS if (value := told.figure(metric).value) is not None}
     if engine.gateway is not None:
         found[QUEUED] = float(engine.gateway.waiting)
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _sums(sample: Sample) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for engine in sample.engines.values():
-        values = _engine_values(engine, sample.at)
-        for metric in TOTALS:
-            if metric.value in values:
-                found[metric.value] = found.get(metric.value, 0.0) + values[metric.value]
     return found
 
 

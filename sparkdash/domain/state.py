@@ -9,7 +9,7 @@ from statistics import median
 from sparkdash.domain import event as facts
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState, Incident, Parked, Repairs
-from sparkdash.domain.event import ActiveAlert, Event, Measuring, Notice, RequestChanged, SampleTaken
+from sparkdash.domain.event import ActiveAlert, Event, Level, Measuring, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.node import NodeState
@@ -121,6 +121,16 @@ class DaemonInfo(Frozen):
     simulated: bool = False
 
 
+_ENDS = {
+    "low_power": "low_power_over",
+    "store_unusable": "store_written",
+    "store_waits": "store_written",
+    "link_down": "link_back",
+    "folder_silent": "folder_answers",
+}
+"""Code of the notice that ends another, by the other's code."""
+
+
 class Snapshot(Frozen):
     """State of the system at event `seq`."""
 
@@ -177,6 +187,20 @@ class Snapshot(Frozen):
 
     def profile(self, name: str) -> ProfileSummary | None:
         return next((p for p in self.profiles if p.name == name), None)
+
+    def trouble(self, since: float) -> Notice | None:
+        """Return the newest warning or error after `since` whose cause is not known to be gone."""
+        told = (one for one in self.notices if one.level is not Level.INFO and (one.at or 0.0) > since)
+        return next((one for one in told if not self._is_over(one)), None)
+
+    def _is_over(self, notice: Notice) -> bool:
+        """Whether what ends the notice's cause was told since, or its failed engine came back."""
+        at = notice.at or 0.0
+        if any(one.code == _ENDS.get(notice.code) and (one.at or 0.0) > at for one in self.notices):
+            return True
+        engine = self.engines.get(notice.profile or "")
+        failed = notice.level is Level.ERROR or notice.code == "engine_unreachable"
+        return failed and notice.code != "orphan_stuck" and engine is not None and (engine.ready_at or 0.0) > at
 
     def is_outdated(self, name: str) -> bool:
         """Whether this profile's engine runs an older version of its file. False for a removed profile."""

@@ -41,7 +41,7 @@ from sparkdash.upstream import Upstream
 FRESH_S = 5.0
 """Validity of an answer: each costs a call of the runtime, and engines rarely fork after their start."""
 QUIET_S = 30.0
-"""Validity beside engines that have started, while nobody looks."""
+"""Validity beside engines that have started."""
 
 
 class Processes:
@@ -277,7 +277,7 @@ class Collector:
         here = {name: engine for name, engine in engines.items() if LOCAL in engine.nodes}
         alive = [name for name, engine in here.items() if engine.state not in WITHOUT_PROCESSES]
         watched = self._inputs.listeners() > 0
-        quiet = not watched and all(engines[name].state in ASKED for name in alive)
+        quiet = all(engines[name].state in ASKED for name in alive)
         self._taken(lambda: self._processes.refresh(alive, quiet=quiet), None)
         self._taken(lambda: self._foreign.refresh(alive, watched=watched), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 from sparkdash.domain.container import CONTAINER_PREFIX
@@ -168,6 +168,9 @@ class EngineHistory:
         self._timed_from = -math.inf
         """Monotonic seconds of the oldest reading for rates; the time between earlier and later readings is unknown."""
         self._tally: SlotTally | None = None
+        self._changed_at = -math.inf
+        self._settled: Derived | None = None
+        """What every reading of a whole window tells alike, until one tells something else."""
 
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
         """Add a reading, later than the last; start over after a restart of the engine.
@@ -183,6 +186,8 @@ class EngineHistory:
         self._started = reading.started if reading.started is not None else self._started
         if slots is not None and self._tally is not None:
             reading = reading.with_slots(slots, self._tally)
+        if leapt or not self._readings or not reading.tells_as(self._readings[-1]):
+            self._changed_at, self._settled = reading.at, None
         self._readings.append(reading)
         self._totals.add(reading)
         if self._first is None:
@@ -218,15 +223,21 @@ class EngineHistory:
         """Compute the figures as of the last reading; all None without a reading."""
         if not self._readings:
             return Derived(dict.fromkeys(Metric), None)
-        last, oldest = self._readings[-1], self._window_base()
+        last = self._readings[-1]
+        derived = self._settled or self._derived(last, self._window_base(), self._rate_base())
+        if last.at - self._changed_at >= WINDOW_S:
+            self._settled = derived
+        return derived
+
+    def _derived(self, last: Reading, oldest: Reading, base: Reading | None) -> Derived:
         window = last.counters.since(oldest.counters) if last is not oldest else Counters()
         lifetime, gauges = last.counters.since(self._first or Counters()), last.gauges
         acceptance, length = self._acceptance(window)
         values = {
-            Metric.DECODE: (decode := self._decode()),
-            Metric.DECODE_EACH: self._each(decode),
+            Metric.DECODE: (decode := self._decode(base)),
+            Metric.DECODE_EACH: self._each(decode, base),
             Metric.PROMPT_SPEED: _ratio(window.timed_prompt or None, window.prompt_s),
-            Metric.PREFILL: self._prefill(),
+            Metric.PREFILL: self._prefill(base),
             Metric.PREFIX_HIT: _share(window.hits, window.queries),
             Metric.PREFIX_HIT_LIFETIME: _share(lifetime.hits, lifetime.queries),
             Metric.KV_USED: gauges.kv_used,
@@ -239,7 +250,6 @@ class EngineHistory:
             Metric.TTFT_P95: quantile(oldest.ttft, last.ttft, 0.95) if last is not oldest else None,
             Metric.PREEMPTIONS: last.counters.preemptions,
         }
-        base = self._rate_base()
         return Derived(
             values,
             _acceptance_at(oldest, last, window.drafts),
@@ -250,7 +260,7 @@ class EngineHistory:
     def _window_base(self) -> Reading:
         """Find the reading whose age is nearest to the long window; a single one is taken as it is."""
         last = self._readings[-1]
-        earlier = list(self._readings)[:-1]
+        earlier = islice(self._readings, min(len(self._readings) - 1, 2))  # `add` keeps one that is older than that
         return min(earlier, key=lambda reading: abs(last.at - reading.at - WINDOW_S), default=last)
 
     def _rate_base(self) -> Reading | None:
@@ -262,8 +272,8 @@ class EngineHistory:
             return min(sharp, key=lambda reading: abs(last.at - reading.at - RATE_S))
         return timed[0] if timed else None
 
-    def _decode(self) -> float | None:
-        last, base = self._readings[-1], self._rate_base()
+    def _decode(self, base: Reading | None) -> float | None:
+        last = self._readings[-1]
         if last.counters.generated is None and last.gauges.decode is not None:
             return 0.0 if last.gauges.running == 0 else last.gauges.decode  # a gauge keeps its last value when idle
         if base is None:
@@ -272,13 +282,12 @@ class EngineHistory:
             return 0.0  # not the tail of a window that still holds the last request
         return _per_second(last.counters.since(base.counters).generated, last.at - base.at)
 
-    def _each(self, decode: float | None) -> float | None:
+    def _each(self, decode: float | None, base: Reading | None) -> float | None:
         """Divide the tokens behind each request's first by the time that requests spent decoding them.
 
         Where an engine does not tell that time: by the mean number of requests that decode. None while none does, and
         where only those that run are counted, some of which wait for their first token.
         """
-        base = self._rate_base()
         if not decode or base is None:
             return None
         change = self._readings[-1].counters.since(base.counters)
@@ -288,20 +297,20 @@ class EngineHistory:
         known = [each.decoding for each in gauges if each.decoding]
         return decode / (sum(known) / len(known)) if known else None
 
-    def _prefill(self) -> float | None:
+    def _prefill(self, base: Reading | None) -> float | None:
         """Prompt tokens per second of the time in which they were computed.
 
         Engines that count a whole prompt at its first token (vLLM) would show a burst that no hardware reaches. So the
         time is at least the lesser of two: the time since the counter last moved, and the mean time to first token of
         these requests. While such a prompt is computed no counter moves, and the rate is None.
         """
-        last, base = self._readings[-1], self._rate_base()
+        last = self._readings[-1]
         if base is None:
             return None
         change = last.counters.since(base.counters)
         computed = _computed(change)
-        if computed == 0 and last.gauges.running and not change.generated:
-            return None
+        if not computed:
+            return None if last.gauges.running and not change.generated else computed
         reached_back = min(
             self._still_before(base) + last.at - base.at, _ratio(change.ttft_sum, change.ttft_count) or 0
         )

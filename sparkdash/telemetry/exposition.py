@@ -7,7 +7,7 @@ sends the classic text), so this parser keys by sample name and ignores TYPE lin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple
@@ -17,6 +17,7 @@ _OPEN = re.compile(r"\s*\{")
 _CLOSE = re.compile(r"\s*\}")
 # A value, perhaps a timestamp, perhaps an OpenMetrics exemplar, which is dropped.
 _VALUE = re.compile(r"\s*([^\s#]+)(?:\s+[-+.0-9eE]+)?\s*(?:#.*)?$")
+_END = re.compile(r"\n# EOF[^\S\n]*(?:\n|\Z)")  # begins with letters, for which re searches quickly
 _NAME_END = re.compile(r"[{\s]")
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n"}
@@ -93,19 +94,15 @@ class ExpositionReader:
         (TensorRT-LLM's `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are
         dropped.
         """
-        before, self._lines = self._lines, {}
-        samples: dict[str, list[ParsedSample]] = {}
-        changed = False
-        for line in _lines(text):
-            try:
-                parsed = before[line]
-            except KeyError:
-                parsed = _parsed(line.strip(), self._wanted)
-                changed = changed or parsed is not None
-            self._lines[line] = parsed
-            if parsed is not None:
-                samples.setdefault(parsed[0], []).append(parsed[1])
-        if changed or _count(samples.values()) != _count(self._scrape.samples.values()):
+        lines = [] if text.lstrip()[:1] in ("{", "[") else _END.split(f"\n{text}", 1)[0].split("\n")
+        before, distinct = self._lines, set(lines)
+        fresh = {line: _parsed(line.strip(), self._wanted) for line in distinct - before.keys()}
+        gone = [before.pop(line) for line in before.keys() - distinct]
+        before.update(fresh)
+        if any((*fresh.values(), *gone)):
+            samples: dict[str, list[ParsedSample]] = {}
+            for name, sample in filter(None, map(before.get, lines)):
+                samples.setdefault(name, []).append(sample)
             self._scrape = Scrape({name: tuple(found) for name, found in samples.items()})
         return self._scrape
 
@@ -125,19 +122,6 @@ def _largest(found: tuple[ParsedSample, ...], labels: Collection[str]) -> tuple[
         if before is None or sample.value > before.value or isnan(before.value):
             kept[key] = sample
     return tuple(kept.values())
-
-
-def _lines(text: str) -> Iterator[str]:
-    if text.lstrip()[:1] in ("{", "["):
-        return
-    for line in text.split("\n"):
-        if line.startswith("# EOF") and line.strip() == "# EOF":
-            return
-        yield line
-
-
-def _count(found: Iterable[Sized]) -> int:
-    return sum(len(samples) for samples in found)
 
 
 def _parsed(line: str, wanted: Collection[str] | None) -> Parsed | None:

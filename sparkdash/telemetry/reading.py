@@ -276,6 +276,14 @@ class Reading:
             ),
         )
 
+    def tells_as(self, other: Reading) -> bool:
+        """Whether both hold the same figures, whenever they were read."""
+        mine, theirs = (
+            (one.counters, one.gauges, one.accepted_at, one.ttft, one.started, one.moving, one.moving_without_slots)
+            for one in (self, other)
+        )
+        return mine == theirs
+
     def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
         """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)

@@ -198,8 +198,11 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         on.daemon.reports = {RUN: measured()}
         await on.press("4", "x")
         assert "No measurement is running" in on.text
+        await on.press("r")
+        assert "No run is selected" in on.text
         await on.happen(under_way())
         assert f"╭ measuring {RUN} ─" in on.text
+        assert on.daemon.asked == [("report", RUN)], "the cursor goes to the run that is measured"
         assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
         assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "x ends it" in row for row in on.rows)
         assert any(RUN in row and "measuring" in row for row in on.rows)
@@ -210,8 +213,6 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         await on.happen(MeasuringChanged(measuring=None))
         assert "15 of 36 cells" not in on.text
         await on.press("r")
-        assert "No run is selected" in on.text
-        await on.press("j", "r")
         assert on.daemon.asked[-1] == ("resume", RUN)
         assert f"{RUN} resumes" in on.text
         await on.happen(under_way())

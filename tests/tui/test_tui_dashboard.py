@@ -102,6 +102,22 @@ async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: An
         assert "h history" in on.lines[22], "the keys that the footer has no room for"
 
 
+async def test_a_notice_leaves_its_row_when_its_cause_is_gone(stage: Any, box: Any) -> None:
+    low = Notice(level=Level.ERROR, code="low_power", text="The GPU is stuck in its low-power state.")
+    over = Notice(level=Level.INFO, code="low_power_over", text="The GPU has left it.")
+    gone = Notice(level=Level.ERROR, code="engine_unreachable", text="It no longer answers.", profile=box.coder)
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.happen(gone, at=box.now)
+        await on.happen(low, at=box.now + 1)
+        assert "✗ The GPU is stuck" in on.text
+        await on.happen(over, at=box.now + 2)
+        assert "✗ It no longer answers." in on.text
+        await on.happen(EngineChanged(engine=box.engine(box.coder, ready_at=box.now + 3)), at=box.now + 3)
+        assert "no longer answers" not in on.text
+        await on.happen(low, at=box.now + 4)
+        assert "✗ The GPU is stuck" in on.text, "it is stuck anew"
+
+
 async def test_what_runs_is_whole_in_a_narrow_title(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(60, 20)) as on:
         assert on.lines[0].split("  ") == [" spark-1", "gpt-oss-120b ● ready 2h14m", "", " 3 in flight", "13:47 "]

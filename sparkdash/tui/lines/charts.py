@@ -49,11 +49,14 @@ def _level(value: float | None, top: float, full: int) -> int:
 
 def _row(levels: Sequence[int], base: int, line: LevelLine | None, edge: Style) -> list[Span]:
     """Draw the cells whose lowest dot is number `base`, counted from the chart's foot."""
+    empty = Span(line.glyph, line.style) if line else Span(" ", Style.PLAIN)
+    if max(levels, default=0) <= base:
+        return [empty._replace(text=empty.text * (len(levels) // 2))]
     spans: list[Span] = []
     for place in range(0, len(levels), 2):
         left, right = levels[place] - base, levels[place + 1] - base
         if left <= 0 and right <= 0:
-            spans.append(Span(line.glyph, line.style) if line else Span(" ", Style.PLAIN))
+            spans.append(empty)
             continue
         bits = sum(_BITS[0][: min(max(left, 0), _DOTS)]) + sum(_BITS[1][: min(max(right, 0), _DOTS)])
         spans.append(Span(chr(0x2800 + bits), Style.TRACE if max(left, right) > _DOTS else edge))

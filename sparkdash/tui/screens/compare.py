@@ -283,7 +283,7 @@ AGAIN_S = 30.0
 
 
 class ComparePage(Page):
-    """Page with the runs above and the cells of one run below."""
+    """Page with the runs above and the cells of one run below; it opens at the run that is measured."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket,right_square_bracket", "turn", "next arm"),
@@ -398,6 +398,9 @@ class ComparePage(Page):
             table.runs = await self.services.daemon.runs()
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
+        measuring = self.services.view.measuring
+        if measuring is not None and table.cursor in (None, SEEN):
+            table.move_to(measuring.run)
         table.redraw()
 
     @work(group="report", exclusive=True)

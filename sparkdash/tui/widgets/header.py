@@ -227,12 +227,12 @@ def _failed(view: View, within_s: float) -> Line:
 
 
 def _notice(view: View, within_s: float) -> Line:
-    for notice in view.snapshot.notices if view.snapshot else ():
-        if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < within_s:
-            bad = notice.level is Level.ERROR
-            line = styled(f"{'✗' if bad else '⚠'} {notice.text}", Style.BAD if bad else Style.WARN)
-            return line if view.now - notice.at < OLD_S else dimmed(line)
-    return EMPTY
+    notice = view.snapshot.trouble(view.now - within_s) if view.snapshot else None
+    if notice is None:
+        return EMPTY
+    bad = notice.level is Level.ERROR
+    line = styled(f"{'✗' if bad else '⚠'} {notice.text}", Style.BAD if bad else Style.WARN)
+    return dimmed(line) if notice.at is not None and view.now - notice.at >= OLD_S else line
 
 
 def _problems(view: View) -> Line:

@@ -113,18 +113,18 @@ KEPT_COLUMNS = 2000
 SIZE_STEP = 4 * GIB
 LEAST_NAME, TIGHT = 12, 5
 GAP = styled("  ")
-FIXED = ("free", "cache", "other", "engines + other", "reserve", "kept")
+FIXED = ("free", "cache", "other", "engines + other", "reserve")
 
 
 def memory_legend(memory: Memory, width: int) -> Line:
     """Format glyph, name and GiB of every stretch; long names are cut, and the least engines become "+2 engines"."""
-    most = len(memory.engines) + len(memory.strangers)
+    stretches, most = _stretches(memory), len(memory.engines) + len(memory.strangers)
     for between, longest in _ROOMS:
-        line = join(_marks(memory, longest, most), styled(between))
+        line = join(_marks(stretches, longest, most), styled(between))
         if length(line) <= width:
             return line
     for kept in range(most, -1, -1):
-        line = join(_marks(memory, TIGHT if kept == most else LEAST_NAME, kept), styled(" "))
+        line = join(_marks(stretches, TIGHT if kept == most else LEAST_NAME, kept), styled(" "))
         if length(line) <= width:
             return line
     return clip(line, width)
@@ -132,31 +132,32 @@ def memory_legend(memory: Memory, width: int) -> Line:
 
 def legend_rows(memory: Memory, width: int) -> list[Line]:
     """Format the legend in one row, or in two where one would cost the engines their names."""
-    line = memory_legend(memory, width)
-    most, fixed = len(memory.engines) + len(memory.strangers), 4
-    parts = _marks(memory, LEAST_NAME, most)
-    if length(join(parts, styled(" "))) <= width:
-        return [line]
-    tries = [(longest, most) for longest in (40, 28, 20, 16, LEAST_NAME)]
-    tries += [(LEAST_NAME, kept) for kept in range(most - 1, -1, -1)]
-    for longest, kept in tries:
-        first = join(_marks(memory, longest, kept)[:-fixed], GAP)
-        if length(first) <= width:
-            return [first, clip(join(parts[-fixed:], GAP), width)]
-    return [line]
+    stretches, most, fixed = _stretches(memory), len(memory.engines) + len(memory.strangers), 4
+    parts = _marks(stretches, LEAST_NAME, most)
+    if length(join(parts, styled(" "))) > width:
+        tries = [(longest, most) for longest in (40, 28, 20, 16, LEAST_NAME)]
+        tries += [(LEAST_NAME, kept) for kept in range(most - 1, -1, -1)]
+        for longest, kept in tries:
+            first = join(_marks(stretches, longest, kept)[:-fixed], GAP)
+            if length(first) <= width:
+                return [first, clip(join(parts[-fixed:], GAP), width)]
+    return [memory_legend(memory, width)]
 
 
-def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
+def _stretches(memory: Memory) -> list[Part]:
+    return [*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Style.PLAIN)]
+
+
+def _marks(stretches: list[Part], longest: int, most: int) -> list[Line]:
     """Format every stretch, of engines and of other owners' containers the `most` largest."""
-    word = "kept" if longest == TIGHT else "reserve"
-    stretches = [*memory_parts(memory), Part(word, MARK, memory.reserve or None, Style.PLAIN)]
     owners = [part for part in stretches if part.name not in FIXED]
     kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
     own = frozenset(part.name for part in owners)
     marks = [_mark(part, shorten_apart(part.name, longest, own)) for part in owners if part in kept]
     if rest := [part.bytes or 0 for part in owners if part not in kept]:
         marks.append(_mark(Part("", "+", sum(rest), Style.PLAIN), f"{len(rest)} engines"))
-    return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
+    short = {"reserve": "kept"} if longest == TIGHT else {}
+    return [*marks, *(_mark(part, short.get(part.name, part.name)) for part in stretches if part.name in FIXED)]
 
 
 def _mark(part: Part, name: str) -> Line:
@@ -194,6 +195,8 @@ class MemoryBar(Panel):
         super().__init__()
         self._columns: dict[int, tuple[Memory, int, str]] = {}
         """Columns of the chart by the identity of their memory: most stay the same from paint to paint."""
+        self._rows: tuple[Memory | None, int, list[Line]] = (None, 0, [])
+        """Rows of the legend, with the memory and the width that they are for."""
 
     def has_chart(self, view: View) -> bool:
         return not view.nodes and view.sample is not None and view.sample.memory is not None
@@ -202,7 +205,12 @@ class MemoryBar(Panel):
         memory = view.sample.memory if view.sample else None
         if memory is None or view.nodes or is_compact(self.app.size.height):
             return len(self.draw(view, width, 0))
-        return 3 + len(legend_rows(memory, width - 4))
+        return 3 + len(self._legend(memory, width - 4))
+
+    def _legend(self, memory: Memory, width: int) -> list[Line]:
+        if self._rows[0] is not memory or self._rows[1] != width:
+            self._rows = (memory, width, legend_rows(memory, width))
+        return self._rows[2]
 
     def _column(self, memory: Memory, rows: int) -> str:
         found = self._columns.get(id(memory))
@@ -230,7 +238,7 @@ class MemoryBar(Panel):
         if memory is None:
             body = [styled("─" * (width - 4), Style.FAINT), styled("memory of the box: -", Style.DIM)]
             return frame(body, width, EdgeText(styled("unified memory")))
-        body = [memory_bar(memory, width - 4), *legend_rows(memory, width - 4)]
+        body = [memory_bar(memory, width - 4), *self._legend(memory, width - 4)]
         body = body if stale is None else [dimmed(line) for line in body]
         if shown := self.chart_rows:
             past = view.history.memory(width - 4, view.known_at)
@@ -282,7 +290,7 @@ def _one_row(
 
 def chart_lines(columns: Sequence[str], rows: int) -> list[Line]:
     """Draw the past of the bar from its columns: engines at the foot, free memory left blank."""
-    return [merge_spans([Span(column[row], Style.FAINT) for column in columns]) for row in reversed(range(rows))]
+    return [styled("".join(column[row] for column in columns), Style.FAINT) for row in reversed(range(rows))]
 
 
 def memory_column(memory: Memory, rows: int) -> str:
