@@ -186,7 +186,7 @@ class EngineHistory:
         self._started = reading.started if reading.started is not None else self._started
         if slots is not None and self._tally is not None:
             reading = reading.with_slots(slots, self._tally)
-        if leapt or not self._readings or not reading.tells_as(self._readings[-1]):
+        if leapt or reading != self.last:
             self._changed_at, self._settled = reading.at, None
         self._readings.append(reading)
         self._totals.add(reading)

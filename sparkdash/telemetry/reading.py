@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from sparkdash.engines.probes import MetricNames
@@ -240,9 +240,9 @@ class Gauges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters and gauges of one scrape of an engine."""
+    """Counters and gauges of one scrape of an engine; equal to another that tells the same at another time."""
 
-    at: float
+    at: float = field(compare=False)
     """Monotonic seconds of the request: an answer may lie in a socket while this process is held up."""
     counters: Counters
     gauges: Gauges
@@ -253,7 +253,7 @@ class Reading:
     moving: tuple[float | None, ...] = ()
     moving_without_slots: tuple[float | None, ...] = ()
     """As `moving`, for engines without readable slots; empty otherwise."""
-    took: float = 0.0
+    took: float = field(default=0.0, compare=False)
 
     def with_health(self, body: bytes) -> Reading:
         """Replace KV figures by those of TensorFold's pool, and add what its metrics lack. Reads anything."""
@@ -275,14 +275,6 @@ class Reading:
                 drafts=rounds if counters.drafts is None else counters.drafts,
             ),
         )
-
-    def tells_as(self, other: Reading) -> bool:
-        """Whether both hold the same figures, whenever they were read."""
-        mine, theirs = (
-            (one.counters, one.gauges, one.accepted_at, one.ttft, one.started, one.moving, one.moving_without_slots)
-            for one in (self, other)
-        )
-        return mine == theirs
 
     def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
         """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from rehearsed import rehearsal
+
+from sparkdash.bench.run import Arm, CellKey
 
 if TYPE_CHECKING:  # installed for `make full` alone
     from playwright.sync_api import Browser, Page, Request
@@ -59,8 +62,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with program("demo", "--headless", "--speed", "3") as root:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A demo that has one run of the bench: eagle is 4 % faster than plain."""
+    runs = tmp_path_factory.mktemp("runs")
+    rates = {CellKey(suite="seeds", context=0, output=output): 60.0 for output in (32, 150)}
+    faster = {key: rate * 1.04 for key, rate in rates.items()}
+    arms = [Arm(name="plain", profile="coder"), Arm(name="eagle", profile="coder/eagle")]
+    rehearsal().Rehearsal(arms=arms, rates={"plain": rates, "eagle": faster}, wobble=0.001).write(runs)
+    with program("demo", "--headless", "--speed", "3", env={"SPARKDASH_BENCH_DIR": str(runs)}) as root:
         yield root
 
 
@@ -180,6 +189,12 @@ def test_a_chat_shows_its_rates_can_be_ended_and_compares_two_models(page: Page,
     expect(page.locator("#turns-1 .rates")).to_contain_text("tok/s")
     expect(page.locator("#turns-1 .rates")).to_contain_text("with its load")
     page.screenshot(path=pictures / "compared.png")
+
+
+def test_a_run_of_the_bench_says_which_arm_is_faster(page: Page, url: str) -> None:
+    page.goto(f"{url}/ui#/history")
+    page.click("#measured [data-do=run]")
+    expect(page.locator("#dialog-body .good")).to_contain_text("eagle decodes 4.0 % faster than plain over 2 cells.")
 
 
 def keys(*words: str, env: Mapping[str, str]) -> str:

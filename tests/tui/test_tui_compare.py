@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from rehearsed import rehearsal
 
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.report import Report
@@ -29,17 +27,6 @@ ARMS = [
     Arm(name="eagle", profile="coder/eagle"),
     Arm(name="slow", profile="coder/slow"),
 ]
-
-
-def rehearsal() -> ModuleType:
-    name = "bench_rehearsal"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "bench" / "conftest.py")
-        assert spec
-        assert spec.loader
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:

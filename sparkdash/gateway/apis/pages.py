@@ -21,7 +21,7 @@ _TYPES = {
     "svg": b"image/svg+xml",
 }
 SCRIPTS = (
-    "box", "chart", "details", "dialog", "dom", "history", "logs", "main", "memory", "now", "profiles", "requests",
+    "box", "chart", "details", "dialog", "dom", "history", "logs", "main", "measured", "memory", "now", "profiles", "requests",
     "rows", "state", "tryout", "uplot", "words",
 )  # fmt: skip
 FILES = {

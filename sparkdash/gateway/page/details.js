@@ -18,7 +18,7 @@ export function requestDetails(app) {
     if (!one) return;
     const texts = h("div", { class: "texts", "data-own": true }, button("Show its text", "request-text", id));
     const open = isOpen(one);
-    const body = [times(one), figures(one), texts];
+    const body = [times(one, state.swaps), figures(one), texts];
     if (open) propose(`${one.client} asks ${one.profile}`, body, "End the request", () => ask(`/api/requests/${id}/cancel`, {}), "danger");
     else propose(`${one.client} asked ${one.profile}`, body);
   });
@@ -42,12 +42,14 @@ function readable(body) {
   return body.messages.map((one) => `${one.role}: ${typeof one.content === "string" ? one.content : JSON.stringify(one.content || one.tool_calls, null, 2)}`).join("\n\n");
 }
 
-/* The stretches of its time as a bar: waiting, prefill, decode. */
-function times(one) {
+/* The stretches of its time as a bar: waiting, there of the load as far as known, prefill, decode. */
+function times(one, swaps) {
   if (isOpen(one) || !known(one.granted_at)) return null;
   const whole = one.finished_at - one.started_at;
   const waited = one.granted_at - one.started_at;
-  const parts = [["waited", waited, "of-other"], ["to the first token", one.ttft_s || 0, "of-cache"], ["decoded", Math.max(0, whole - waited - (one.ttft_s || 0)), "of-engine-0"]];
+  const loads = swaps.filter((swap) => swap.target === one.profile).map((swap) => Math.min(swap.ended_at, one.granted_at) - Math.max(swap.started_at, one.started_at));
+  const load = Math.min(waited, loads.reduce((sum, took) => sum + Math.max(0, took), 0));
+  const parts = [["waited", waited - load, "of-other"], ["for its load", load, "of-engine-1"], ["to the first token", one.ttft_s || 0, "of-cache"], ["decoded", Math.max(0, whole - waited - (one.ttft_s || 0)), "of-engine-0"]];
   return [h("div", { class: "bar", role: "img", "aria-label": parts.map(([name, took]) => `${name} ${seconds(took)} s`).join(", ") },
     parts.map(([, took, look]) => h("div", { class: look, style: { flexGrow: String(whole > 0 ? took / whole : 0) } }))),
   h("ul", { class: "legend" }, parts.map(([name, took, look]) => h("li", null, h("i", { class: look }), `${name} ${seconds(took)} s`)))];

@@ -12,7 +12,7 @@ const SILENT_S = 20; // a run of the bench that tells nothing for so long is ove
 const FAILED_S = 600; // a failed load is shown for so long
 const PHASES = ["copy", "drain", "stop", "reclaim", "preflight", "create", "load", "warm"];
 const chart = new RateChart();
-const look = (one) => (one.level === "error" ? "bad" : one.level === "warning" ? "warn" : "dim");
+const look = (one, engine) => (one.level === "info" || (engine && engine.ready_at > one.at) ? "dim" : one.level === "error" ? "bad" : "warn");
 
 export const title = "Now";
 
@@ -61,7 +61,7 @@ function guard(state) {
 
 function notices(state, now) {
   const alerts = state.alerts.map((one) => h("li", { "data-key": `${one.figure} ${one.profile}` }, h("span", { class: "bad" }, `${one.label} of ${one.profile || "the box"} is beyond its limit`), h("time", { class: "dim" }, clock(one.since))));
-  const told = state.notices.slice(0, NOTICES).map((one) => h("li", { "data-key": `${one.at} ${one.code}` }, h("span", { class: look(one) }, one.text), h("time", { class: "dim" }, clock(one.at))));
+  const told = state.notices.slice(0, NOTICES).map((one) => h("li", { "data-key": `${one.at} ${one.code}` }, h("span", { class: look(one, state.engines[one.profile]) }, one.text), h("time", { class: "dim" }, clock(one.at))));
   const run = state.measuring && now - state.measuring.at < SILENT_S ? state.measuring : null;
   const measured = run ? [h("li", { "data-key": "bench" }, h("span", null, `A run measures ${run.arm}: ${run.done} of ${run.cells} cells${known(run.left_s) ? `, about ${span(run.left_s)} left` : ""}`))] : [];
   const problems = state.problems.slice(0, 3).map((text) => h("li", { "data-key": text }, h("span", { class: "warn" }, text)));

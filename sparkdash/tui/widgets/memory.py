@@ -5,7 +5,8 @@ Rule: an engine's unknown share is not guessed; it is part of "engines + other".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sparkdash.domain.memory import Guard, GuardLevel
@@ -119,29 +120,27 @@ FIXED = ("free", "cache", "other", "engines + other", "reserve")
 def memory_legend(memory: Memory, width: int) -> Line:
     """Format glyph, name and GiB of every stretch; long names are cut, and the least engines become "+2 engines"."""
     stretches, most = _stretches(memory), len(memory.engines) + len(memory.strangers)
-    for between, longest in _ROOMS:
-        line = join(_marks(stretches, longest, most), styled(between))
-        if length(line) <= width:
-            return line
-    for kept in range(most, -1, -1):
-        line = join(_marks(stretches, TIGHT if kept == most else LEAST_NAME, kept), styled(" "))
-        if length(line) <= width:
-            return line
-    return clip(line, width)
+    tries = ((_marks(stretches, longest, most), between) for between, longest in _ROOMS)
+    fewer = ((_marks(stretches, LEAST_NAME, kept), " ") for kept in range(most - 1, -1, -1))
+    return _fitting(chain(tries, fewer), width) or clip(join(_marks(stretches, TIGHT, 0), styled(" ")), width)
 
 
 def legend_rows(memory: Memory, width: int) -> list[Line]:
     """Format the legend in one row, or in two where one would cost the engines their names."""
     stretches, most, fixed = _stretches(memory), len(memory.engines) + len(memory.strangers), 4
     parts = _marks(stretches, LEAST_NAME, most)
-    if length(join(parts, styled(" "))) > width:
-        tries = [(longest, most) for longest in (40, 28, 20, 16, LEAST_NAME)]
-        tries += [(LEAST_NAME, kept) for kept in range(most - 1, -1, -1)]
-        for longest, kept in tries:
-            first = join(_marks(stretches, longest, kept)[:-fixed], GAP)
-            if length(first) <= width:
-                return [first, clip(join(parts[-fixed:], GAP), width)]
+    tries = ((longest, most) for longest in (40, 28, 20, 16, LEAST_NAME))
+    fewer = ((LEAST_NAME, kept) for kept in range(most - 1, -1, -1))
+    rows = ((_marks(stretches, *one)[:-fixed], "  ") for one in chain(tries, fewer))
+    if length(join(parts, styled(" "))) > width and (first := _fitting(rows, width)):
+        return [first, clip(join(parts[-fixed:], GAP), width)]
     return [memory_legend(memory, width)]
+
+
+def _fitting(tries: Iterable[tuple[list[Line], str]], width: int) -> Line:
+    """Return the first row of parts, joined by its separator, that has room; empty when none has."""
+    rows = (join(parts, styled(between)) for parts, between in tries)
+    return next((row for row in rows if length(row) <= width), EMPTY)
 
 
 def _stretches(memory: Memory) -> list[Part]:
