@@ -5,7 +5,7 @@ Rule: an engine's unknown share is not guessed; it is part of "engines + other".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -241,7 +241,8 @@ class MemoryBar(Panel):
         body = body if stale is None else [dimmed(line) for line in body]
         if shown := self.chart_rows:
             past = view.history.memory(width - 4, view.known_at)
-            body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
+            columns = [self._column(one, shown) if one else " " * shown for one in past]
+            body += [styled("".join(cells), Style.FAINT) for cells in reversed([*zip(*columns, strict=True)])]
         alerting = view.is_alerting("", "memory_available_bytes")
         head = _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting)
         return frame(body, width, head, EdgeText(EMPTY, key_hint("7", "by holder")))
@@ -285,11 +286,6 @@ def _one_row(
     bar = memory_bar(memory, cells) + styled("  ") if cells >= 8 else EMPTY
     line = head + bar + told
     return clip(dimmed(line) if old else line, width)
-
-
-def chart_lines(columns: Sequence[str], rows: int) -> list[Line]:
-    """Draw the past of the bar from its columns: engines at the foot, free memory left blank."""
-    return [styled("".join(column[row] for column in columns), Style.FAINT) for row in reversed(range(rows))]
 
 
 def memory_column(memory: Memory, rows: int) -> str:
