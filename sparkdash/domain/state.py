@@ -195,12 +195,11 @@ class Snapshot(Frozen):
 
     def _is_over(self, notice: Notice) -> bool:
         """Whether what ends the notice's cause was told since, or its failed engine came back."""
-        at = notice.at or 0.0
-        if any(one.code == _ENDS.get(notice.code) and (one.at or 0.0) > at for one in self.notices):
-            return True
-        engine = self.engines.get(notice.profile or "")
-        failed = notice.level is Level.ERROR or notice.code == "engine_unreachable"
-        return failed and notice.code != "orphan_stuck" and engine is not None and (engine.ready_at or 0.0) > at
+        at, engine = notice.at or 0.0, self.engines.get(notice.profile or "")
+        if engine is not None and (engine.ready_at or 0.0) > at and notice.code != "orphan_stuck":
+            return notice.level is Level.ERROR or notice.code == "engine_unreachable"
+        ends = _ENDS.get(notice.code)
+        return any(one.code == ends and (one.at or 0.0) > at for one in self.notices)
 
     def is_outdated(self, name: str) -> bool:
         """Whether this profile's engine runs an older version of its file. False for a removed profile."""

@@ -21,8 +21,8 @@ _TYPES = {
     "svg": b"image/svg+xml",
 }
 SCRIPTS = (
-    "box", "chart", "details", "dialog", "dom", "history", "logs", "main", "measured", "memory", "now", "profiles", "requests",
-    "rows", "state", "tryout", "uplot", "words",
+    "box", "chart", "details", "dialog", "dom", "history", "logs", "main", "measured", "memory", "now", "profiles",
+    "requests", "rows", "state", "tryout", "uplot", "words",
 )  # fmt: skip
 FILES = {
     PAGE: "index.html",
