@@ -198,8 +198,8 @@ class Snapshot(Frozen):
         at, engine = notice.at or 0.0, self.engines.get(notice.profile or "")
         if engine is not None and (engine.ready_at or 0.0) > at and notice.code != "orphan_stuck":
             return notice.level is Level.ERROR or notice.code == "engine_unreachable"
-        ends = _ENDS.get(notice.code)
-        return any(one.code == ends and (one.at or 0.0) > at for one in self.notices)
+        later = self.notices[: self.notices.index(notice)]  # the newest is the first
+        return any(one.code == _ENDS.get(notice.code) for one in later)
 
     def is_outdated(self, name: str) -> bool:
         """Whether this profile's engine runs an older version of its file. False for a removed profile."""
