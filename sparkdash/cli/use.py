@@ -208,7 +208,7 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
     announce_plan(plan, world)
     await note_broken_file(client, plan.profile)
     _warn(plan, world)
-    if ask and plan.evict and is_interactive() and not confirm("Go on?"):
+    if ask and plan.evict and plan.fits is not False and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
     if wait:
         with _progress(plan.profile, "the swap continues. `sparkdash cancel` cancels it") as show:
@@ -261,11 +261,11 @@ def announce_plan(plan: Plan, world: Snapshot) -> None:
 
     if plan.held:
         print_note(plan.held)
-    for name in plan.evict:
+    begins = plan.fits is not False and not (plan.held and not plan.evict)
+    for name in plan.evict if begins else ():
         print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{_busy_text(name, world)}.")
         if reason := plan.reasons.get(name):
             print_note(f"  {name}: {reason}.")
-    begins = plan.fits is not False and not (plan.held and not plan.evict)
     if plan.beside and plan.expected_s != 0 and begins:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.fits is False and plan.available_bytes is None:  # no node for it: the refusal that follows says why
