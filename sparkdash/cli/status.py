@@ -23,7 +23,7 @@ from sparkdash.cli.output import (
     wants_colour,
 )
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
-from sparkdash.cli.use import announce_plan
+from sparkdash.cli.use import announce_plan, stops_engines
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.units import age, duration, gib, percent
 
@@ -264,7 +264,7 @@ def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
             broken = last_good_lines(client.profile(name=planned.profile), world.problems) if world.problems else ()
             for line in broken:
                 print_note(line)
-        if planned.plan.evict and not yes and is_interactive() and not confirm("Go on?"):
+        if stops_engines(planned.plan) and not yes and is_interactive() and not confirm("Go on?"):
             raise typer.Abort
         done = client.replay(request=request, on=on, begin=True)
     if as_json:

@@ -161,8 +161,7 @@ async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
         _announce_set(plan, world)
         for member in _names(plan):
             await note_broken_file(client, member)
-        leaves = plan.fits is not False and plan.evict
-        if ask and leaves and is_interactive() and not confirm("Go on?"):
+        if ask and stops_engines(plan) and is_interactive() and not confirm("Go on?"):
             raise typer.Abort
         if not wait:
             plan = await client.use_set(name=name)
@@ -208,7 +207,7 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
     announce_plan(plan, world)
     await note_broken_file(client, plan.profile)
     _warn(plan, world)
-    if ask and plan.evict and plan.fits is not False and is_interactive() and not confirm("Go on?"):
+    if ask and stops_engines(plan) and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
     if wait:
         with _progress(plan.profile, "the swap continues. `sparkdash cancel` cancels it") as show:
@@ -254,6 +253,11 @@ def _other(world: Snapshot) -> str:
     coming = next((swap.target for swap in world.swaps_under_way if swap.target is not None), None)
     present = coming or (world.active and world.active.profile)
     return world.toggle_b if present == world.toggle_a else world.toggle_a
+
+
+def stops_engines(plan: Plan | SetPlan) -> bool:
+    """Whether an engine leaves for the plan; one that does not fit is refused, and stops nobody."""
+    return bool(plan.evict) and plan.fits is not False
 
 
 def announce_plan(plan: Plan, world: Snapshot) -> None:
