@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -101,21 +100,10 @@ def test_what_is_mapped_stays(new_daemon: Any, llama: Path, weights: Path, cache
 def test_nothing_leaves_while_memory_is_plentiful(
     new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
 ) -> None:
-    """Its start is taken apart as its own log dates it: within 5 %, or 0.2 s by which a busy box reads a line late."""
     daemon = load(new_daemon, llama, weights, "none", 0.1)
     assert cached() > 0.9 * weights.stat().st_size
     assert told(daemon) == []
-    took = {step["name"]: step["s"] for step in daemon.state()["swaps"][0]["start"]["stages"]}
-    printed = daemon.sparkdash("logs", "big").stdout
     daemon.end()
-
-    def at(words: str) -> float:
-        minutes, seconds, millis, micros = map(int, re.findall(rf"(\d+)\.(\d\d)\.(\d+)\.(\d+) .*{words}", printed)[0])
-        return minutes * 60 + seconds + millis / 1e3 + micros / 1e6
-
-    assert took["weights"] == pytest.approx(at("n_slots") - at("loading model"), rel=0.05, abs=0.2), printed
-    whole = sum(took.values()) - took["container"] - took["first token"]
-    assert whole == pytest.approx(at("listening on"), rel=0.05, abs=0.5), printed
 
 
 def test_each_shard_of_a_real_vllm_leaves_once_it_is_unmapped(new_daemon: Any, engine: Path, hostfs: Any) -> None:
