@@ -194,3 +194,19 @@ def test_two_simulated_boxes_take_an_engine_each_or_one_over_both(mark: str) -> 
         assert not simulators(mark)
         child.send_signal(signal.SIGTERM)
         assert child.wait(timeout=30) == 0
+
+
+@pytest.mark.full
+def test_users_of_a_measured_profile_are_spread_over_its_replicas(tmp_path: Path) -> None:
+    """All replicas come up before the first cell: one that loads beside it would spoil the figures."""
+    suite = tmp_path / "few.yaml"
+    suite.write_text(
+        "suite: few\nversion: 1\nabout: a test\nlag_limit_ms: 60000\ncells: [{output: 32, concurrency: 8, reps: 1}]\n"
+    )
+    with headless("--no-traffic", "--nodes", "2") as (_, url):
+        words = ["-m", "sparkdash", "bench", "gpt-oss-20b", "--suite", str(suite), "--yes"]
+        env = os.environ | {"SPARKDASH_URL": url, "SPARKDASH_BENCH_DIR": str(tmp_path)}
+        done = run(words, timeout=200, env=env, text=True)
+        assert done.returncode == 0, done.stderr
+        recent = ask(url, "/api/state")["recent"]
+    assert {row["profile"] for row in recent} == {"gpt-oss-20b", "gpt-oss-20b@spark2"}
