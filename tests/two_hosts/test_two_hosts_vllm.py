@@ -7,10 +7,12 @@ compute on this machine's CPU and talk over the hosts' network.
 from __future__ import annotations
 
 import json
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +40,17 @@ def engine() -> Path:
     return link.resolve()
 
 
-@pytest.fixture(scope="module")
-def ray() -> Path:
-    """Folder of Ray."""
-    link = HERE / ".ray"
-    if not (link / ".done").exists():
-        pytest.skip("no Ray: run tests/two_hosts/ray.sh")
-    return link.resolve()
+RAY = HERE / ".ray"
+needs_ray = pytest.mark.skipif(not (RAY / ".done").exists(), reason="no Ray: run tests/two_hosts/ray.sh")
 
 
 @pytest.fixture(scope="module")
-def spark(hosts: TwoHosts, engine: Path, ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
+def spark(hosts: TwoHosts, engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
     """A daemon on host a that knows host b, the pair, and two small engines; one engine at a time on each host."""
     root = tmp_path_factory.mktemp("daemon")
     daemon = HostDaemon(root, hosts, reserve_gib=1.0, guard="off", side_by_side=False, min_dwell_s=0)
     try:
-        daemon.write("duo", yaml12.dump(duo(hosts, engine, ray)))
+        daemon.write("duo", yaml12.dump(duo(hosts, engine, (RAY if RAY.exists() else engine).resolve())))
         for name in ("solo-one", "solo-two"):
             daemon.write(name, yaml12.dump(small_profile(1, name)))
         daemon.start()
@@ -130,6 +127,7 @@ def test_a_profile_for_one_host_takes_the_place_of_the_pair_and_another_comes_be
     assert hosts.containers("b").keys() == {"sparkdash-solo-two"}
 
 
+@needs_ray
 def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon, hosts: TwoHosts) -> None:
     done = spark.sparkdash("use", "duo/ray", timeout=LOAD_S)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -139,6 +137,7 @@ def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon,
     until(lambda: (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1))  # titles are set in their own time
 
 
+@needs_ray
 def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_is_left_on_either_host(
     spark: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -158,3 +157,61 @@ def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_i
     assert any(line.startswith("(APIServer") for line in failure["log_tail"]), failure
     until(lambda: not (hosts.containers("a") or hosts.containers("b")))
     assert (ranks(hosts, "a"), ranks(hosts, "b")) == (0, 0)
+
+
+READ = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=30).read().decode())"
+SESSIONS = 8
+
+
+def prefix_counters(spark: HostDaemon, hosts: TwoHosts, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """Prompt tokens that each engine found in its prefix cache, and all, by its own counters."""
+
+    def total(page: str, what: str) -> float:
+        lines = (line for line in page.splitlines() if line.startswith(f"vllm:prefix_cache_{what}_total"))
+        return sum(float(line.split()[-1]) for line in lines)
+
+    engines = spark.state()["engines"]
+    pages = {
+        name: hosts.run("a", sys.executable, "-c", READ, f"{engines[name]['url']}/metrics").stdout for name in names
+    }
+    return {name: (total(page, "hits"), total(page, "queries")) for name, page in pages.items()}
+
+
+def converse(spark: HostDaemon, model: str, talks: list[list[dict[str, str]]], turns: int) -> None:
+    """Go on with all conversations for some turns; few requests at once, so that none leaves a busy engine."""
+
+    def turn(talk: list[dict[str, str]]) -> None:
+        talk.append({"role": "user", "content": f"{talk[0]['content']} {len(talk)} " * 8})
+        with ask(spark, model, max_tokens=4, messages=talk) as answer:
+            talk.append({"role": "assistant", "content": json.load(answer)["choices"][0]["message"]["content"] or "-"})
+
+    with ThreadPoolExecutor(3) as threads:
+        for _ in range(turns):
+            list(threads.map(turn, talks))
+
+
+def test_conversations_find_their_prefixes_on_two_replicas_as_on_one_also_after_a_restart(
+    spark: HostDaemon, hosts: TwoHosts, engine: Path
+) -> None:
+    made = duo(hosts, engine, engine)
+    args = {key: value for key, value in made["args"].items() if key != "tensor-parallel-size"}
+    del made["variants"]
+    spark.write("twin", yaml12.dump(made | {"profile": "twin", "nodes": 1, "replicas": 2, "args": args}))
+    both, rates = ("twin", "twin@spark-b"), {}
+    for name in both:
+        done = spark.sparkdash("use", name, timeout=LOAD_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+    for model, asked in (("twin@spark-b", both[1:]), ("twin", both)):
+        talks = [[{"role": "system", "content": f"{len(asked)} engines {number}"}] for number in range(SESSIONS)]
+        before = prefix_counters(spark, hosts, both)
+        converse(spark, model, talks, 2)
+        if model == "twin":
+            spark.end(engines=False)
+            spark.start()
+            spark.until_state(lambda state: {*both} <= {*state["engines"]})
+        converse(spark, model, talks, 2)
+        after = prefix_counters(spark, hosts, both)
+        hits, queries = ([after[name][of] - before[name][of] for name in asked] for of in (0, 1))
+        rates[model] = sum(hits) / sum(queries)
+        assert max(queries) <= 1.3 * sum(queries) / len(asked), queries
+    assert rates["twin"] >= 0.9 * rates["twin@spark-b"] > 0, rates
