@@ -192,15 +192,14 @@ def start_facts(start: Start) -> list[str]:
     weights, disk = next((step.s for step in start.stages if step.name == "weights"), 0.0), start.disk_bytes or 0
     rate = f", {size(int(disk / weights))}/s" if weights and disk > (start.cached_bytes or 0) else ""
     told = (
-        {True: FIRST_ON_IMAGE}.get(bool(start.first_on_image), ""),
         {True: "graphs compiled anew", False: "graphs from the compile cache", None: ""}[start.compiled],
         f"{size(start.disk_bytes)} read from a disk{rate}" if start.disk_bytes is not None else "",
         f"{size(start.cached_bytes)} read from the page cache" if start.cached_bytes is not None else "",
         f"{size(start.peak_bytes)} of memory at most" if start.peak_bytes is not None else "",
-        {True: "io_uring allowed"}.get(bool(start.io_uring), ""),
         kv_back_text(start.kv_back) if start.kv_back else "",
     )
-    return list(filter(None, told))
+    marks = ((FIRST_ON_IMAGE, start.first_on_image), ("io_uring allowed", start.io_uring))
+    return [*(mark for mark, holds in marks if holds), *filter(None, told)]
 
 
 def kv_back_text(back: KvBack) -> str:
