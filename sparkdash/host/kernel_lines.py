@@ -45,8 +45,10 @@ _HARMLESS = frozenset({45, 63})
 
 _UNKNOWN = "not in our list", "NVIDIA's list of Xid errors explains it."
 
+LINE_LIMIT = 2048
+"""Longest message that the kernel prints (PRINTK_MESSAGE_MAX, Linux 6.6); names and figures come from no more."""
 TEXT_LIMIT = 400
-"""Limit of a line in characters."""
+"""Characters of a line that are kept and shown."""
 KEPT = 500
 """Newest lines that findings keep; all are counted. A freeze writes some 200 of them."""
 
@@ -150,6 +152,7 @@ _CRASH = re.compile(r"^(?:Unable to handle kernel |Internal error: |Kernel panic
 
 def read_line(text: str, at: float) -> KernelLine | None:
     """Parse a line without its prefix; None for an irrelevant one."""
+    text = text[:LINE_LIMIT]
     kept = masked(text)[:TEXT_LIMIT]
     for kind, pattern, with_facts in _EVENTS:
         if found := pattern.search(text):

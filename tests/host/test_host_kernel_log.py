@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkdash.host.kernel_lines import (
@@ -286,6 +286,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.text(max_size=20), max_size=12).map("".join))
+@example("9" * 10_000 + ": page allocation failure: order:7")
 def test_no_line_trips_the_reader(text: str) -> None:
     """Damaged lines, and figures of any size; what is made of them can be said."""
     found = read_line(text, 1.0)
