@@ -170,7 +170,7 @@ class EngineHistory:
         self._tally: SlotTally | None = None
         self._changed_at = -math.inf
         self._settled: Derived | None = None
-        """What every reading of a whole window tells alike, until one tells something else."""
+        """Figures of a window whose readings are all alike, until one differs."""
 
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
         """Add a reading, later than the last; start over after a restart of the engine.
