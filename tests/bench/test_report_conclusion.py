@@ -75,3 +75,8 @@ def test_one_arm_has_nothing_to_conclude(rehearse: Callable[..., Results]) -> No
 ])  # fmt: skip
 def test_speed_in_words(ratio: float, text: str) -> None:
     assert speed_text(ratio) == text
+
+
+def test_a_time_that_is_longer_has_the_share_of_its_cell() -> None:
+    """Starts of 24.3 and 45.7 s: "slower +85.1 %" in the cell, and not 46 % in the sentence above it."""
+    assert speed_text(1 / 1.851, 0.851) == "85 % slower"

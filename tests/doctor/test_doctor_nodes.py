@@ -174,7 +174,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"linger": {**LINGERS, "lingers": False}}, "linger", "engines end when", "ssh -t lab@spark2 'loginctl enable-linger'"
     ),
 }  # fmt: skip
-"""What a box can tell of the faults that owners of two to eight Sparks wrote down: what is so, check, finding, fix."""
+"""Faults that a box can tell, of those that owners of two to eight Sparks wrote down: what is so, check, finding, fix."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

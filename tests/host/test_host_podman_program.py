@@ -115,7 +115,7 @@ async def test_docker_reads(program: Program) -> None:
 
 
 async def test_a_start_in_dockers_rootless_mode_is_refused_before_anything_is_stopped(program: Program) -> None:
-    """Its host network is RootlessKit's, as seen with docker 20.10; a published port is reached."""
+    """The host network is RootlessKit's there, as seen with docker 20.10; a published port is reached."""
     program("docker", f'[ "$1" = info ] && echo "[name=seccomp,profile=default name=rootless]"; {DOCKER}')
     with pytest.raises(HostError, match="rootless mode") as caught:
         await Podman("docker").check_start(SPEC)

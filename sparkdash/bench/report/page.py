@@ -58,7 +58,7 @@ def conclusion(report: Report, metric: BenchMetric) -> str | None:
     faster = [arm for arm in others if arm in overall and overall[arm].claim is Conclusion.FASTER]
     if faster:
         best = max(faster, key=lambda arm: _ratio(overall[arm], metric))
-        speed = speed_text(_ratio(overall[best], metric))
+        speed = _speed(overall[best], metric)
         return f"{best} gains most over {base}: it is {speed} over all cells. Keep it."
     return f"None of the {len(others)} others is shown to be faster than {base} over all cells. Keep {base}."
 
@@ -86,7 +86,7 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     if not judged or over_all.claim is Conclusion.SCREEN:
         return _hint(arm, over_all, metric)
     where = _where(len(judged), " judged" * (len(judged) < len(report.planned())))
-    text, kept = _found(arm, base, judged, over_all, speed_text(_ratio(over_all, metric)), where)
+    text, kept = _found(arm, base, judged, over_all, _speed(over_all, metric), where)
     score = report.score(arm)
     if kept == arm and score and score.verdict and score.verdict.gate is AccuracyGate.FAIL:
         return f"{text}, but fewer of its answers are right. Keep {base}."
@@ -96,7 +96,7 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
 def _hint(arm: str, over_all: Verdict, metric: BenchMetric) -> str:
     few = over_all.reason or "one launch of each"
     more = "Take a larger suite, such as `--suite seeds`" if "prompt" in few else "Measure with `--mode standard`"
-    return f"{arm} looks {speed_text(_ratio(over_all, metric))}, which {few} cannot show. {more}."
+    return f"{arm} looks {_speed(over_all, metric)}, which {few} cannot show. {more}."
 
 
 def _advice(verdicts: Sequence[Verdict]) -> str:
@@ -146,14 +146,21 @@ def _ratio(verdict: Verdict, metric: BenchMetric) -> float:
     return 1 / ratio if metric.less_is_better else ratio
 
 
-def speed_text(ratio: float) -> str:
-    """Return "twice as fast", "2.6 times as fast", "13 % faster", "half as fast", "7 % slower"."""
+def _speed(verdict: Verdict, metric: BenchMetric) -> str:
+    return speed_text(_ratio(verdict, metric), verdict.delta)
+
+
+def speed_text(ratio: float, change: float | None = None) -> str:
+    """Return "twice as fast", "2.6 times as fast", "13 % faster", "half as fast", "7 % slower".
+
+    `change` is the share that a cell tells, of seconds where the metric is a time; None: the ratio's.
+    """
     if ratio > 1.9:
         near = MULTIPLES.get(round(ratio)) if abs(ratio / round(ratio) - 1) < ROUGHLY else None
         return f"{near or f'{ratio:.1f} times'} as fast"
     if abs(ratio / 0.5 - 1) < ROUGHLY:
         return "half as fast"
-    share = abs(100 * (ratio - 1))
+    share = abs(100 * (ratio - 1 if change is None else change))
     return f"{share:.{int(share < 10)}f} % {'faster' if ratio >= 1 else 'slower'}"
 
 

@@ -25,11 +25,12 @@ on("run", async (id) => {
   try {
     const { run, overall, tables } = await ask(`/api/bench/${id}`);
     if (!at("dialog").open) return;
-    const change = (delta) => (known(delta) ? `decodes ${Math.abs(delta * 100).toFixed(1)} % ${delta < 0 ? "slower" : "faster"} than ${run.baseline}` : `against ${run.baseline}`);
+    const starts = run.suite === "load"; // its figures are seconds, of which less is better
+    const change = (delta) => (known(delta) ? `${starts ? "starts" : "decodes"} ${Math.abs(delta * 100).toFixed(1)} % ${delta < 0 === starts ? "faster" : "slower"} than ${run.baseline}` : `against ${run.baseline}`);
     const told = overall.map(({ arm, verdict, cells }) => h("p", { class: { faster: "good", slower: "bad" }[verdict.claim] }, `${arm} ${change(verdict.delta)} over ${cells} cells${CLAIMS[verdict.claim] ? `: ${CLAIMS[verdict.claim]}` : ""}.`));
-    const table = tables.find((one) => one.metric === "decode");
+    const table = tables.find((one) => one.metric === (starts ? "load" : "decode"));
     const rows = table ? table.rows.map(({ key, figures }) => h("tr", null, h("th", { scope: "row" }, key.text || `context ${key.context}, output ${key.output}, ${key.concurrency} at once`), run.arms.map((arm) => h("td", { class: "number" }, rate((figures.find((one) => one.arm === arm.name) || { median: null }).median))))) : [];
-    propose(id, [told.length ? told : empty("It compares nothing yet."), h("table", null, h("thead", null, h("tr", null, h("th", { scope: "col" }, "tok/s"), run.arms.map((arm) => h("th", { scope: "col", class: "number" }, arm.name)))), h("tbody", null, rows))]);
+    propose(id, [told.length ? told : empty("It compares nothing yet."), h("table", null, h("thead", null, h("tr", null, h("th", { scope: "col" }, starts ? "s" : "tok/s"), run.arms.map((arm) => h("th", { scope: "col", class: "number" }, arm.name)))), h("tbody", null, rows))]);
   } catch (error) {
     propose(id, h("p", { class: "notice bad" }, reason(error)));
   }
