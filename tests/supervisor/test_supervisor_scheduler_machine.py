@@ -265,9 +265,8 @@ class Machine(RuleBasedStateMachine):
         """Whoever has waited as long as anyone may, was there before, and whose turn could come now, has its engine left alone."""
         for id_, wants in self.waiting.items():
             overdue = self.since[id_] <= self.since[grant.id] and self.now - self.since[id_] >= PATIENCE.max_wait_s
-            later = (
-                self.memory_moves() and wants not in self.swaps
-            )  # an older one's swap begins: its own comes after it
+            # An older one's swap begins, and its own comes after it; or its own copies, and all serve on meanwhile.
+            later = wants in self.copying or (self.memory_moves() and wants not in self.swaps)
             if overdue and not later and wants is not None and wants not in self.running and int(id_) < int(grant.id):
                 choice = self.scheduler.choice(wants, self.now, person=False)
                 assert choice.refused or grant.profile not in choice.names, "its turn was over"
