@@ -653,6 +653,11 @@ class ProfileSummary(Frozen):
     speed_up: SpeedUp | None = None
     """Measured speed over the same model without speculation; None: no run measured it for this fingerprint."""
 
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """Fingerprints of its launches, on whatever number of nodes."""
+        return (self.fingerprint, *self.fewer.values())
+
     def fits_idle_box(self, total: int | None, reserve: int) -> bool:
         """Whether a start fits into an idle box of `total` bytes (None: unknown) less `reserve`.
 

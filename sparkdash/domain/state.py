@@ -206,7 +206,7 @@ class Snapshot(Frozen):
         engine, profile = self.engines.get(name), self.profile(name)
         if engine is None or profile is None or engine.state is EngineState.FAILED:
             return False
-        return engine.fingerprint not in (profile.fingerprint, *profile.fewer.values())
+        return engine.fingerprint not in profile.fingerprints
 
 
 def apply(snapshot: Snapshot, event: Event) -> Snapshot:

@@ -14,6 +14,7 @@ from sparkdash.bench.measure import box_lease
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.results import LaunchRecord, Provenance, Results
 from sparkdash.bench.run import Mode, Run
+from sparkdash.catalog import load_catalog
 from sparkdash.cli.bench import measure
 from sparkdash.cli.bench.measure import run_to_resume
 from sparkdash.cli.bench.progress import arm_letters, print_plan
@@ -177,7 +178,7 @@ def test_other_profiles_are_no_concern(stopped: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
 
 
-def launched_once(place: Path, arm: str) -> None:
+def launched_once(place: Path, arm: str, fingerprint: str = "0" * 12) -> None:
     with run_folder.Journal(place) as journal:
         journal.append(
             LaunchRecord(
@@ -185,17 +186,23 @@ def launched_once(place: Path, arm: str) -> None:
                 index=0,
                 block=0,
                 started_at="2026-11-21T20:00:00Z",
-                provenance=Provenance(fingerprint="0" * 12),
+                provenance=Provenance(fingerprint=fingerprint),
             )
         )
 
 
-@pytest.mark.parametrize(("fingerprint", "resumed"), [("0" * 12, True), ("edited", False)])
+@pytest.mark.parametrize(
+    ("now", "resumed"),
+    [
+        ({"fingerprint": "0" * 12}, True), ({"fingerprint": "edited"}, False),
+        ({"fingerprint": "of two boxes", "fewer": {1: "0" * 12}}, True),
+    ],
+)  # fmt: skip
 def test_a_run_whose_profile_was_edited_is_neither_resumed_nor_proposed(
-    own_folders: Path, capsys: pytest.CaptureFixture[str], fingerprint: str, *, resumed: bool
+    own_folders: Path, capsys: pytest.CaptureFixture[str], now: dict[str, Any], *, resumed: bool
 ) -> None:
     """It would be refused once its engine had been started; other engines would have been stopped for nothing."""
-    profiles = {name: summary(name, fingerprint=fingerprint) for name in ("a", "b")}
+    profiles = {name: summary(name, **now) for name in ("a", "b")}
     run = run_plan.new_run(suites.load_suite("smoke"), run_plan.arms_of(["a", "b"], profiles), Mode.STANDARD)
     place = run_folder.create_run_folder(run)
     launched_once(place, "a")
@@ -215,6 +222,23 @@ def test_a_resume_of_an_edited_profile_is_refused_before_anything_stops(
     assert not [path for method, path, _ in daemon.calls if method == "POST"]
 
 
+def test_a_report_proposes_no_resume_of_an_edited_profile(sparkdash: Callable[..., Any], own_folders: Path) -> None:
+    file = own_folders / "config" / "profiles" / "a.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("profile: a\nengine: sim\n")
+    arms = run_plan.arms_of(["a"], {"a": summary("a")})
+    run = run_plan.new_run(suites.load_suite("smoke"), arms, Mode.SCREEN, simulated=True)
+    launched_once(run_folder.create_run_folder(run), "a", load_catalog([file.parent]).profiles["a"].fingerprint)
+    resume = f"`sparkdash bench resume {run.id}`"
+    asked = [("bench", "show", "last"), ("bench", "show", "--matrix")]
+    assert [resume in " ".join(sparkdash(*argv).out.split()) for argv in asked] == [True, True]
+    file.write_text("profile: a\nengine: sim\ncontext: 4096\n")
+    alone, merged = (" ".join(sparkdash(*argv).out.split()) for argv in asked)
+    assert (resume in alone, resume in merged) == (False, False)
+    assert "nothing fills them; measure anew" in alone
+    assert "`sparkdash bench a --suite smoke`" in merged
+
+
 def test_a_run_whose_suite_has_changed_names_no_command_that_would_be_refused(
     sparkdash: Callable[..., Any], own_folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,7 +251,7 @@ def test_a_run_whose_suite_has_changed_names_no_command_that_would_be_refused(
     file.write_text("suite: mine\nversion: 2\nabout: words\ncells: [{output: 16}]\n")
     shown = " ".join(sparkdash("bench", "show", "last").out.split())
     assert "bench resume" not in shown
-    assert "The suite has changed since, so nothing fills them" in shown
+    assert "Suite or profile have changed since, so nothing fills them" in shown
     again = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD, target="url")
     assert run_to_resume(again, {}, fresh=False) is None
     assert "bench resume" not in capsys.readouterr().err

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_vali
 from sparkdash import paths
 from sparkdash.bench.plan import texts
 from sparkdash.bench.plan.texts import CorpusText
+from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell, Run
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, read_document
@@ -361,13 +362,16 @@ def suite_of_run(run: Run) -> Suite:
     return suite
 
 
-def is_measurable(run: Run) -> bool:
-    """Whether the suite and the corpus that the run measures are still what they were."""
+def can_resume(results: Results, fingerprints: Mapping[str, Collection[str]]) -> bool:
+    """Whether suite, corpus and launched profiles are still those of the run; `fingerprints`: by profile, today's."""
+    run = results.run
     try:
         suite_of_run(run)
     except (AdmissionError, ProfileError):
         return False
-    return True
+    profiles = {arm.name: arm.profile for arm in run.arms}
+    launched = {(profiles.get(one.arm), one.provenance.fingerprint) for one in results.launches}
+    return all(mark in fingerprints.get(profile or "", (mark,)) for profile, mark in launched)
 
 
 def _changed(what: str, run: Run, code: str) -> AdmissionError:

@@ -6,7 +6,7 @@ Rule 2: nights differ. The merged runs are judged as a screen: a difference is s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -47,8 +47,8 @@ def select_runs(runs: Iterable[Run], suite: str | None = None, *, simulated: boo
     return [one for one in ordered if one.suite_hash == ordered[0].suite_hash]
 
 
-def merge_runs(runs: Sequence[Results]) -> Report:
-    """Build the report of runs of one suite, newest first.
+def merge_runs(runs: Sequence[Results], closed: Collection[str] = ()) -> Report:
+    """Build the report of runs of one suite, newest first; `closed` are ids of runs that cannot be resumed.
 
     Raises:
         ValueError: no run.
@@ -69,7 +69,7 @@ def merge_runs(runs: Sequence[Results]) -> Report:
         CellSource(arm=arm, key=key, run=one.results.run.id, at=one.at) for (arm, key), one in filled.items()
     )
     flags = (*report.flags, *_flags(filled))
-    return report.replace(sources=sources, filling=_filling(merged, arms, filled), flags=flags)
+    return report.replace(sources=sources, filling=_filling(merged, arms, filled, closed), flags=flags)
 
 
 def _arms(runs: Sequence[Results]) -> dict[str, list[tuple[Results, Arm]]]:
@@ -161,13 +161,17 @@ def _baseline(runs: Sequence[Results], arms: Mapping[str, Sequence[tuple[Results
 
 
 def _filling(
-    merged: Results, arms: Mapping[str, Sequence[tuple[Results, Arm]]], filled: Mapping[tuple[str, CellKey], _Filled]
+    merged: Results,
+    arms: Mapping[str, Sequence[tuple[Results, Arm]]],
+    filled: Mapping[tuple[str, CellKey], _Filled],
+    closed: Collection[str],
 ) -> tuple[MissingCells, ...]:
     found = []
     for name, places in arms.items():
         blank = [cell for cell in merged.run.cells if (name, cell.key) not in filled]
         if blank and places[0][1].impossible is None:
-            found.append(estimate_blank(merged, name, blank, _command(merged.run, name, places)))
+            open_runs = [place for place in places if place[0].run.id not in closed]
+            found.append(estimate_blank(merged, name, blank, _command(merged.run, name, open_runs)))
     return tuple(found)
 
 

@@ -246,7 +246,7 @@ def _missing(one: MissingCells) -> str:
     over = f" over {one.launches} launches" if one.launches > 1 else ""
     missing = f"Missing {one.cells} of {one.of} cells{over}"
     if not one.command:
-        return f"{missing}. The suite has changed since, so nothing fills them; measure anew."
+        return f"{missing}. Suite or profile have changed since, so nothing fills them; measure anew."
     return f"{missing}, {time}: `{one.command}`"
 
 

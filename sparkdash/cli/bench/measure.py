@@ -228,7 +228,10 @@ def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary], *, fresh: bo
 
     Runs whose suite or profiles were edited since are passed over: no command completes them.
     """
-    left = [(place, other) for place, other in _unfinished(run) if not _edited(place, other, profiles)]
+    now = {name: one.fingerprints for name, one in profiles.items()}
+    left = [
+        (place, other) for place, other in _unfinished(run) if suites.can_resume(run_folder.read_results(place), now)
+    ]
     same = next((place for place, other in left if run_plan.is_same_question(other, run)), None)
     if same is not None and not fresh:
         print_note(f"Resuming {same.name}, which was stopped. Use --fresh to start a new run.")
@@ -250,12 +253,6 @@ def _unfinished(run: Run) -> Iterator[tuple[Path, Run]]:
             other = run_folder.read_run(place)
             if other.ended_at is None and run_plan.is_same_comparison(other, run):
                 yield place, other
-
-
-def _edited(place: Path, run: Run, profiles: Mapping[str, ProfileSummary]) -> bool:
-    launched = {one.arm: one.provenance.fingerprint for one in run_folder.read_results(place).launches}
-    now = {arm.name: profiles[arm.profile].fingerprint for arm in run.arms if arm.profile in profiles}
-    return not suites.is_measurable(run) or any(launched.get(name, print_) != print_ for name, print_ in now.items())
 
 
 def _differences(run: Run, other: Run) -> str:
@@ -359,7 +356,7 @@ def _refuse_edited(results: Results, world: Snapshot | None) -> None:
     launched = {one.arm: one.provenance.fingerprint for one in results.launches}
     for arm in results.run.arms:
         now = world.profile(arm.profile) if world and arm.name in launched else None
-        if now is not None:
+        if now is not None and launched[arm.name] not in now.fingerprints:
             refuse_edited(arm, launched, now.fingerprint)
 
 

@@ -102,13 +102,24 @@ MatrixSuite = Annotated[
 def read_report(run: str, math: str | None = None) -> Report:
     """Assemble the report of a run; `math` adds the right answers of another. Raises AdmissionError."""
     from sparkdash.bench import run_folder
-    from sparkdash.bench.plan.suites import is_measurable
     from sparkdash.bench.report.assemble import add_math_scores, assemble_report
 
-    found = assemble_report(run_folder.read_results(run_folder.find_run(run)))
-    if found.filling and not is_measurable(found.run):
+    results = run_folder.read_results(run_folder.find_run(run))
+    found = assemble_report(results)
+    if found.filling and not _can_resume(results):
         found = found.replace(filling=tuple(one.replace(command="") for one in found.filling))
     return found if math is None else add_math_scores(found, read_report(math))
+
+
+def _can_resume(results: Results) -> bool:
+    """Whether `bench resume` would take the run, as far as files tell; a demo's twins are in none."""
+    from sparkdash.bench.plan.suites import can_resume
+    from sparkdash.cli.local import configured_catalog
+    from sparkdash.domain.profile import EngineKind
+
+    known = configured_catalog().profiles.values()
+    alike = [one for one in known if (one.engine is EngineKind.SIM) is results.run.simulated]
+    return can_resume(results, {one.name: [launch.fingerprint for launch in one.launches] for one in alike})
 
 
 def merge_matrix(suites: Sequence[str | None], math: str | None, *, simulated: bool = False) -> Report:
@@ -121,7 +132,8 @@ def merge_matrix(suites: Sequence[str | None], math: str | None, *, simulated: b
     known = [run_folder.read_run(place) for place in places.values()]
 
     def merged(runs: Sequence[Run]) -> Report:
-        return merge_runs([run_folder.read_results(places[one.id]) for one in runs])
+        found = [run_folder.read_results(places[one.id]) for one in runs]
+        return merge_runs(found, closed=[one.run.id for one in found if one.gaps() and not _can_resume(one)])
 
     chosen = _chosen_runs(known, suites, simulated=True if simulated else None)
     report = merged(chosen)
