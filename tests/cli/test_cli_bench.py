@@ -17,7 +17,7 @@ from sparkdash.bench.run import Mode, Run
 from sparkdash.catalog import load_catalog
 from sparkdash.cli.bench import measure
 from sparkdash.cli.bench.measure import run_to_resume
-from sparkdash.cli.bench.progress import arm_letters, print_plan
+from sparkdash.cli.bench.progress import arm_letters, plan_document, print_plan
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
@@ -273,4 +273,5 @@ def test_a_plan_says_how_little_few_prompts_show_of_speculation(
     suite = suites.load_suite("seeds")
     run = run_plan.new_run(suite, run_plan.arms_of(["a", "b"], profiles), mode, reps=reps)
     print_plan(Results(run=run), suite, {}, None, daemon.bus.snapshot)
-    assert ("with five prompts in a cell" in " ".join(capsys.readouterr().err.split())) is told
+    note = plan_document(Results(run=run), suite, {}, None, daemon.bus.snapshot).note
+    assert ("with five prompts in a cell" in " ".join(capsys.readouterr().err.split())) is told is bool(note)

@@ -50,12 +50,14 @@ async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stag
             arms=(PlannedArm(name=box.gpt, launch_s=220.0, decode_tok_s=57.0, source="seen here"), PlannedArm(name=box.coder)),
             order=(box.gpt, box.coder, box.coder, box.gpt),
             suites=(SuiteLine(name="smoke", about="A first look", cells=2), SuiteLine(name="seeds", about="All", cells=92)),
+            note="Five prompts show a true +5 % in one of six cells.",
         )  # fmt: skip
         await on.press("A")
         for row in (
             "A gpt-oss-120b the baseline", "B qwen3-coder-30b-nvfp4", "▸ suite smoke A first look",
             "plan 4 launches, such as A B B A, 2 cells each, 8 to measure", "time about 2h10m from rates seen here",
             "stops gpt-oss-120b; what serves now comes back at the end",
+            "note Five prompts show a true +5 % in one of six cells.",
         ):  # fmt: skip
             assert any(row in line for line in on.rows), (row, on.text)
         await on.press("j", "l")

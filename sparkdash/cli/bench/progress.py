@@ -44,6 +44,7 @@ def plan_document(
         cells=len(run.cells),
         gaps=len(gaps),
         expected_s=expected_s,
+        note=_few_prompts_note(run, world),
         resumes=run.id if results.launches else None,
         stops=tuple(name for name, engine in world.engines.items() if engine.state != "failed") if world else (),
         simulated=run.simulated,
@@ -91,8 +92,8 @@ def print_plan(
     print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {counted(len(gaps), 'cell')} to measure")
     if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
         print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
-    if world is not None and _has_few_prompts(run, world):
-        print_wrapped(f"  {FEW_PROMPTS_NOTE}")
+    if note := _few_prompts_note(run, world):
+        print_wrapped(f"  {note}")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         print_wrapped(f"The run stops {', '.join(stopped)}; what runs now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
@@ -100,18 +101,20 @@ def print_plan(
 
 
 FEW_PROMPTS = 5
-FEW_PROMPTS_NOTE = (
-    "Speculation gains more on some prompts than on others: with five prompts in a cell a true +5 % is shown in one of "
-    "six cells (careful: one of three), with twenty in half of them (nine of ten). Add `--reps 20 --mode careful`."
-)
 
 
-def _has_few_prompts(run: Run, world: Snapshot) -> bool:
-    """Whether a speculating arm is compared with a plain one in cells of few prompts alone."""
-    known = [world.profile(arm.profile) for arm in run.arms]
+def _few_prompts_note(run: Run, world: Snapshot | None) -> str | None:
+    """Return the power of cells of few prompts where a speculating arm is compared with a plain one in these alone."""
+    known = [world.profile(arm.profile) for arm in run.arms] if world else []
     speculates = len({one.speculation is None for one in known if one is not None}) > 1
     most = max((cell.reps for cell in run.cells if cell.key.kind is Kind.SPEED), default=FEW_PROMPTS + 1)
-    return run.mode is not Mode.SCREEN and speculates and most <= FEW_PROMPTS
+    if run.mode is Mode.SCREEN or not speculates or most > FEW_PROMPTS:
+        return None
+    return (
+        "Speculation gains more on some prompts than on others: with five prompts in a cell a true +5 % is shown in "
+        "one of six cells (careful: one of three), with twenty in half of them (nine of ten). Add `--reps 20 --mode "
+        "careful`."
+    )
 
 
 def _expected_text(expected_s: float | None, sources: set[str], *, estimated: bool) -> str:

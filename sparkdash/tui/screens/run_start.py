@@ -95,6 +95,8 @@ def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     lines = _wrapped("plan", sim + styled(what), width)
     lines += _wrapped("time", _time(plan), width)
     lines += [line for arm in plan.arms for line in _arm_lines(arm, letters.get(arm.name, ""), width)]
+    if plan.note:
+        lines += _wrapped("note", styled(plan.note, Style.DIM), width)
     if plan.resumes:
         lines += _wrapped("goes on", styled(f"with {plan.resumes}, which was stopped"), width)
     if plan.stops:
