@@ -92,8 +92,8 @@ def print_plan(
     print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {counted(len(gaps), 'cell')} to measure")
     if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
         print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
-    if note := _few_prompts_note(run, world):
-        print_wrapped(f"  {note}")
+    if few := _few_prompts_note(run, world):
+        print_wrapped(f"  {few}")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         print_wrapped(f"The run stops {', '.join(stopped)}; what runs now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
