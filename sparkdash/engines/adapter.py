@@ -191,6 +191,10 @@ class EngineAdapter:
         """Read the progress that one line of the start-up log (without its end) reports, or None."""
         return logs.match_progress(line, self.phrases)
 
+    def age(self, line: str) -> float | None:
+        """Read the seconds since the engine's start that a line of its log bears, or None."""
+        return None
+
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """Read the KV cache's element type, as the engine resolved it; None when the log does not tell it."""
         return None

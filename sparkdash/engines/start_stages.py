@@ -27,8 +27,12 @@ class StartStages:
         self._marks: list[tuple[float, str | None]] = [(began, PROCESS)]
         """Time at which each stage began; None: the log names it later."""
 
-    def heard(self, progress: LoadProgress | None, now: float) -> None:
-        """Note a line of the log, and what it tells of a stage. Lines that come after the answer are late."""
+    def heard(self, progress: LoadProgress | None, now: float, age: float | None = None) -> None:
+        """Note a line of the log, and what it tells of a stage. Lines that come after the answer are late.
+
+        `age`: seconds since the start that the line bears; a log is read up to half a second late.
+        """
+        now = now if age is None else min(now, self._marks[0][0] + age)
         if self._marks[-1][1] == PROCESS:
             self._marks.append((now, IMPORTS))
         if progress is None or self._marks[-1][1] == FIRST_TOKEN:

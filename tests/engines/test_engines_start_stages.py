@@ -53,7 +53,7 @@ def stages(kind: EngineKind, log: str, began: str, alive: str, first: str) -> di
     found = StartStages(seconds(began), engine.follows)
     for line in log.strip().splitlines():
         at, _, text = line.partition(" ")
-        found.heard(engine.read_log(text), seconds(at))
+        found.heard(engine.read_log(text), seconds(at), engine.age(text))
     found.alive(seconds(alive))
     return {step.name: round(step.s, 2) for step in found.seconds(seconds(first))}
 
@@ -82,6 +82,19 @@ def test_an_sglang_start_is_taken_apart() -> None:
     assert found["kv"] == 1
     assert found["graphs"] == 28
     assert sum(found.values()) == 44
+
+
+LLAMA = """
+00:00:09 0.00.000.744 I srv  llama_server: initializing ...
+00:00:09 0.00.010.428 I srv    load_model: loading model 'models/tiny-qwen3.gguf'
+00:00:09 0.07.250.213 I srv    load_model: initializing, n_slots = 4, n_ctx_slot = 4096, kv_unified = 'false'
+00:00:09 0.07.256.523 I srv  llama_server: listening on http://127.0.0.1:8201
+"""
+
+
+def test_lines_that_are_read_late_count_from_the_time_that_they_bear() -> None:
+    found = stages(EngineKind.LLAMACPP, LLAMA, "00:00:01", "00:00:09", "00:00:10")
+    assert found == {"process": 0, "imports": 0.01, "weights": 7.24, "server": 0.75, "first token": 1}
 
 
 def test_a_stage_never_begins_before_the_container() -> None:

@@ -43,6 +43,9 @@ PHRASES = (
     Phrase("ready", r"(?:server is |router server is )?listening on http\S+", 1.0),
 )
 
+AGE = re.compile(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] ")
+"""Minutes, seconds, milliseconds and microseconds since its start, before a line."""
+
 # The target's cache is made before a drafter's.
 KV = re.compile(r"llama_kv_cache\w*: size = .*\bK \((\w+)\): .*\bV \((\w+)\):")
 
@@ -212,6 +215,10 @@ class LlamaCpp(EngineAdapter):
 
     def levers(self) -> tuple[Lever, ...]:
         return LEVERS
+
+    def age(self, line: str) -> float | None:
+        hit = AGE.match(line)
+        return hit and int(hit[1]) * 60 + int(hit[2]) + int(hit[3] + hit[4]) / 1e6
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """Read the KV cache's type from the log; "q8_0/f16" where keys and values differ."""

@@ -247,7 +247,7 @@ def _compilers(profile: Profile) -> Iterator[Hit]:
 def _sleep(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "enable-sleep-mode") is True:
         text = "sleep gives nothing back on one memory, and waking took boxes down"
-        yield Hit(flag_path(profile, "enable-sleep-mode"), text, "Remove it: sparkdash stops and starts the engine.")
+        yield Hit(flag_path(profile, "enable-sleep-mode"), text, "Remove it, or silence this for a discrete GPU.")
 
 
 def _streamer(profile: Profile) -> Iterator[Hit]:

@@ -267,7 +267,7 @@ class Loading:
         if LOCAL in self._nodes:
             self._tools.guarded.heard_load()
         progress = self._adapter.read_log(line)
-        self._stages.heard(progress, self._tools.clock.monotonic())
+        self._stages.heard(progress, self._tools.clock.monotonic(), self._adapter.age(line))
         if self._adapter.compiled_line and (hit := self._adapter.compiled_line.search(line)):
             self._compiled = self._compiled or not hit["cached"]
         shape = _NUMBERS.sub("", line)
