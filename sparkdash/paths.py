@@ -55,11 +55,6 @@ def bench_dir() -> Path:
     return _given("SPARKDASH_BENCH_DIR") or state_dir() / "bench"
 
 
-def flags_dir() -> Path:
-    """Return the folder of the flags that engines list in their `--help`, one file each; anyone may delete them."""
-    return state_dir() / "flags"
-
-
 def incidents_dir() -> Path:
     """Return the folder of the evidence of engines that hung, one folder each; anyone may delete them."""
     return state_dir() / "incidents"

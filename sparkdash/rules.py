@@ -15,7 +15,7 @@ from sparkdash.catalog.catalog import Catalog, ProblemAt, ProfileProblem, neares
 from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.argv import lookup, parse_token_count
-from sparkdash.engines.flag_check import NOT_LISTED, FlagFault, flag_complaints
+from sparkdash.engines.flag_check import FlagFault, flag_complaints
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.nodes import ADDRESSES, GID_INDEX, LINK_VARIABLES, WAYS, ways
 from sparkdash.engines.registry import adapter_of, all_adapters
@@ -426,7 +426,7 @@ def _judge(profile: Profile, problem_at: ProblemAt) -> Iterator[tuple[str, Sever
     for rule, hit in _hits(profile):
         yield rule.name, _level(rule, hit), problem_at(hit.path, hit.message, hit.hint)
     for name, reason in profile.silence.items():
-        if name not in RULES and name != NOT_LISTED:
+        if name not in RULES:
             close = nearest(name, RULES)
             hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles check --rules` lists them."
             yield SILENCE, Severity.ERROR, problem_at((SILENCE, name), "there is no such rule", hint)

@@ -19,11 +19,9 @@ from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.request import Task
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.errors import AdmissionError, DaemonError, HostError
 from sparkdash.host import inventory, meminfo
-from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.inventory import Image, ProfileStock
 from sparkdash.host.podman.argv import shell
 from sparkdash.host.podman.with_starters import runtime_called
@@ -180,7 +178,7 @@ def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
     known, profile = Settings.model_validate({**dict(settings.load_settings()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
     alone = profile.replace(nodes=1, env_by_node={})
-    return profile, container_spec(alone, known, kept_flags=False).replace(labels=labels)
+    return profile, container_spec(alone, known).replace(labels=labels)
 
 
 def _startable(name: str, besides: str = "") -> Profile:
@@ -208,18 +206,8 @@ def make_runtime(known: Settings) -> Runtime:
     return runtime_called(known.runtime)
 
 
-def stored_flags(profile: Profile, known: Settings) -> KnownFlags | None:
-    """Return the flags that the program listed in `--help`; None when no daemon has asked the program."""
-    return FlagStore(paths.flags_dir()).of(profile, containerised=known.runtime != "process")
-
-
-def container_spec(
-    profile: Profile, known: Settings, *, kept_flags: bool = True, image_id: str | None = None
-) -> ContainerSpec:
-    """Build the profile's container as the daemon would on its first free port. Raises ProfileError.
-
-    Without `kept_flags` the program counts as unknown.
-    """
+def container_spec(profile: Profile, known: Settings, *, image_id: str | None = None) -> ContainerSpec:
+    """Build the profile's container as the daemon would on its first free port. Raises ProfileError."""
     others = read_nodes(nodes_file())
     profile = next((one for one in profile.launches if one.nodes <= 1 + len(others)), profile)
     launch = LaunchContext(
@@ -229,7 +217,6 @@ def container_spec(
         cache_dir=str(known.cache_dir.expanduser()),
         image_id=image_id,
         labels={LABEL_OWNER: paths.owner()},
-        flags=stored_flags(profile, known) if kept_flags else None,
         nodes=planned_nodes(profile, known, others),
     )
     return adapter_of(profile).launched(profile, launch)

@@ -38,7 +38,6 @@ from sparkdash.gateway.protocol.replicas import ReplicaChoice
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host import inotify
 from sparkdash.host.evidence import EvidenceTaker
-from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.runtime import OneNode
 from sparkdash.prometheus import MetricsExporter
@@ -223,7 +222,6 @@ def _supervisor(daemon: Daemon, profiles: Catalog) -> Supervisor:
             store=daemon.store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,
-            flag_store=FlagStore(paths.flags_dir()),
             canaries=None if parts.simulated else Canaries(paths.state_dir() / "canaries.json"),
             on_needs=lambda: reloading.publish_profiles(daemon, daemon.supervisor.catalog),
             before_ready=lambda profile: daemon.collector.begin(profile),

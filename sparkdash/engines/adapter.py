@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, logs, memory_terms
 from sparkdash.engines.argv import NO_LISTS, ListArgs, version_of
-from sparkdash.engines.containers import LaunchContext, is_own_program, program, started_elsewhere
+from sparkdash.engines.containers import LaunchContext, started_elsewhere
 from sparkdash.engines.flag_table import FlagSource
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, OwnerChoices, Proposal, plan_cache
@@ -35,15 +34,6 @@ _BARE = re.compile(
     r"|embedding|verbose"
 )
 """Flags without a value, by their names."""
-
-
-@dataclass(frozen=True, slots=True)
-class HelpCommand:
-    """Command that lists the flags of a profile's program."""
-
-    argv: tuple[str, ...]
-    quick: bool
-    """Whether it answers within a moment, so that a start may wait; others load their libraries for half a minute."""
 
 
 class Prompting(NamedTuple):
@@ -117,8 +107,6 @@ class EngineAdapter:
     runs_on_nodes: bool = False
     lists: ListArgs = NO_LISTS
     flag_source: FlagSource | None = None
-    renamed_flags: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """Former flags: the replacement, and its form in a profile."""
     command_line: CommandLine | None = None
     known_image: KnownImage | None = None
     """Image for a Spark that a first profile names."""
@@ -155,13 +143,6 @@ class EngineAdapter:
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container. Raises ProfileError: the profile lacks what is needed, or is not started from here."""
         raise NotImplementedError
-
-    def help(self, profile: Profile) -> HelpCommand | None:
-        """Build the command that lists the program's flags; None for another program, which may ignore it and serve."""
-        words = program(profile, self.program)
-        if not self.program or not is_own_program(words, self.program):
-            return None
-        return HelpCommand((*words, "--help"), quick=False)
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the model names that the engine accepts; the warm-up uses the first."""

@@ -14,7 +14,6 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Mount, Profile
 from sparkdash.engines.argv import container_name, fill_placeholders, fill_words
-from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import ProfileError
 
 HF_TARGET = "/sparkdash/huggingface"
@@ -61,8 +60,6 @@ class LaunchContext:
     image_id: str | None = None
     """Id of the profile's image on the launch's nodes; None while not known there."""
     labels: dict[str, str] = field(default_factory=dict)
-    flags: KnownFlags | None = None
-    """Flags that the profile's program lists in its `--help`; None while not known."""
     nodes: tuple[NodeLaunch, ...] = ()
     """Nodes of the launch, the one that serves first; empty: the daemon's own box alone."""
     master_port: int = 0
@@ -128,7 +125,6 @@ ALL_GPUS = "nvidia.com/gpu=all"
 """CDI name of every GPU; a Spark has one."""
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
-_PYTHON = re.compile(r"python[\d.]*")
 
 SHM_SIZE = "8g"
 """Shared memory of a container. Engines that pass tensors between processes die of podman's 64 MB;
@@ -199,27 +195,6 @@ def started_elsewhere(profile: Profile, launch: LaunchContext) -> ContainerSpec:
 
 def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
     return [str(fill_placeholders(word, profile.models)) for word in profile.command] or list(default)
-
-
-def is_own_program(words: Sequence[str], default: Sequence[str]) -> bool:
-    """Whether `argv` runs the dialect's own program, at any path. A wrapper may ignore `--help`, and serve."""
-    name = PurePosixPath(words[0]).name
-    return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
-
-
-def help_container(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
-    """Build the container that lists flags: the profile's image, mounts and variables, without GPU or model."""
-    common = ContainerSpec(
-        name=f"{container_name(profile.name)}-help",
-        image=None,
-        argv=tuple(argv),
-        port=0,
-        env=fill_placeholders(profile.env, profile.models),
-        env_from=profile.env_from,
-    )
-    if not containerised:
-        return common
-    return common.replace(image=profile.image, mounts=profile.mounts, tmpfs=profile.tmpfs)
 
 
 def _placed(launch: LaunchContext, rank: int) -> tuple[str, LaunchContext]:

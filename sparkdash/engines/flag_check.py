@@ -1,7 +1,7 @@
-"""Check of a profile's args: by its engine's flag table, and by what its program lists in `--help`.
+"""Check of a profile's args by its engine's flag table.
 
 A complaint is certain when the table has the very version and the image is the engine's own, or when all versions agree
-on type, limits and arity. A flag that `--help` does not list is never refused: the text may leave flags out. Pure.
+on type, limits and arity. Pure.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparkdash.domain.profile import PLACEHOLDER, ArgValue, Profile
-from sparkdash.engines.flag_table import FlagFacts, FlagSource, FlagTable, KnownFlags, Versions, nearby
+from sparkdash.engines.flag_table import FlagFacts, FlagSource, FlagTable, Versions, nearby
 from sparkdash.engines.registry import adapter_of
 from sparkdash.redaction import masked
 
-NOT_LISTED = "flag-not-listed"
-"""Code of the finding about a flag that is not listed, and its name under a profile's `silence`."""
 _COUNT = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]")
 """Numbers that vLLM's human_readable_int takes."""
 _INT = r"[+-]?\d+(_\d+)*"
@@ -359,29 +357,3 @@ def _nearest(key: str, known: Mapping[str, str]) -> str | None:
         return named
     close = difflib.get_close_matches(bare[:LONGEST], known, n=1, cutoff=0.75)
     return known[close[0]] if close else None
-
-
-class UnlistedFlag(NamedTuple):
-    """Flag of a profile that its program does not list."""
-
-    key: str
-    instead: str | None
-
-    @property
-    def hint(self) -> str:
-        return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
-
-
-def unlisted_flags(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, ...]:
-    """Find the profile's own arguments that its program does not list; empty where its owner silenced the finding."""
-    if NOT_LISTED in profile.silence:
-        return ()
-    engine = adapter_of(profile)
-    abbreviated = engine.flag_source is None or engine.flag_source.syntax.abbreviates
-    found = []
-    for key, value in profile.args.items():
-        if value is None or value is False or len(key) == 1 or known.takes(f"--{key}", abbreviated=abbreviated):
-            continue
-        name, words = engine.renamed_flags.get(key.replace("_", "-"), (None, None))
-        found.append(UnlistedFlag(key, words if name and known.has(name) else known.nearest(f"--{key}")))
-    return tuple(found)

@@ -6,7 +6,6 @@ from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import containers
-from sparkdash.engines.adapter import HelpCommand
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.vllm.surface import VllmSurface
 from sparkdash.paths import PYTHON
@@ -34,9 +33,6 @@ class Sim(VllmSurface):
         ]
         head = containers.build_container(profile, launch, words, rank=0).replace(devices=())
         return _placed(head, launch)
-
-    def help(self, profile: Profile) -> HelpCommand | None:
-        return None
 
     def speculation(self, profile: Profile) -> str | None:
         """Describe the speculation of the imitated profile; else the number of simulated draft positions."""

@@ -84,12 +84,6 @@ class Commands(Protocol):
         """Run a program to its end. Raises TimeoutError, OSError; HostError if the box cannot be reached."""
         ...
 
-    async def output(
-        self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
-    ) -> str:
-        """Run a program; return both output streams, `limit` bytes at most. Raises as `run`."""
-        ...
-
     def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
         """Run a program for the length of the block; stdout is a pipe with both output streams. Raises as `run`.
 
@@ -105,11 +99,6 @@ class LocalPrograms:
         self, argv: Sequence[str], *, deadline_s: float | None, variables: Mapping[str, str] | None = None
     ) -> CommandResult:
         return await run_command(argv, deadline_s=deadline_s, env=_environment(variables))
-
-    async def output(
-        self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
-    ) -> str:
-        return await command_output(argv, deadline_s=deadline_s, limit=limit, env=_environment(variables))
 
     def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
         return child_running(argv, stderr=STDOUT)

@@ -44,13 +44,6 @@ class Runtime(Protocol):
         """Return the exact argv that `start` would run, as --dry-run prints it."""
         ...
 
-    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """Run the program of `spec` to its end, without GPU and network; return both output streams, cut when long.
-
-        Leaves nothing behind. Raises HostError if the program cannot be run, or does not end in time.
-        """
-        ...
-
     async def check_start(self, spec: ContainerSpec) -> None:
         """Look for what `start` would be refused for, before anything is stopped. Raises HostError as `start`."""
         ...

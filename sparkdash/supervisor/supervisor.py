@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 
@@ -71,13 +71,6 @@ class Supervisor:
             self._actor.recall()
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._read_weights(), name="weights")
-                self._group.create_task(
-                    self._tools.flags.run(
-                        self._profiles, reserve=lambda: self._tools.reserve_bytes, idle=self._actor.idle.is_set
-                    ),
-                    name="flags",
-                )
-                self._tools.flags.look()
                 await self._actor.run(self._group, self._preloads())
         finally:
             self._actor.end()
@@ -237,7 +230,6 @@ class Supervisor:
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles. Running engines go on, also when their profile changed or went away."""
         self._actor.replace_catalog(catalog)
-        self._tools.flags.look()
         if self._group and not self._actor.leasing.over:
             self._group.create_task(self._read_weights(), name="weights")
 
@@ -280,7 +272,6 @@ class Supervisor:
         async for step in fetch_image(self._tools.runtime, profile, profile.image):
             yield step
         await self._tools.needs.read([profile])
-        self._tools.flags.look()
         self._actor.post(Release(profile.name))
 
     def retire(self, *, cut: bool) -> None:
@@ -305,9 +296,6 @@ class Supervisor:
         self._tools.on_needs()
         if not self.catalog.problems:  # a file that cannot be read may be of a profile that keeps some
             await kept_kv.remove_unwanted(self._tools)
-
-    def _profiles(self) -> Iterable[Profile]:
-        return self.catalog.profiles.values()
 
     def _preloads(self) -> Iterator[str]:
         for name in self._tools.settings.preload:

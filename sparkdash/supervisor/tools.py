@@ -28,7 +28,6 @@ from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.engines.roofline import most_steps_s
 from sparkdash.errors import EngineError, HostError, SparkdashError
 from sparkdash.host.box import HostReader
-from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
@@ -37,7 +36,6 @@ from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.canary import Canaries
 from sparkdash.supervisor.decide.judge import EngineSignals, Thresholds
-from sparkdash.supervisor.flag_probe import FlagProbe
 from sparkdash.supervisor.state.clock import Begun, Clock, SystemClock
 from sparkdash.supervisor.state.guarded import GuardedEngines
 from sparkdash.supervisor.state.registry import EngineRegistry, Logbook
@@ -134,7 +132,6 @@ class Tools:
     store: Store | None = None
     """Without one, records end with the daemon."""
     guard: MemoryGuard | None = None
-    flag_store: FlagStore | None = None
     canaries: Canaries | None = None
     """Answers of warm-ups; None: they are not compared."""
     clock: Clock = field(default_factory=SystemClock)
@@ -164,7 +161,6 @@ class Tools:
     ports: Ports = field(init=False)
     needs: Needs = field(init=False)
     guarded: GuardedEngines = field(init=False)
-    flags: FlagProbe = field(init=False)
 
     def __post_init__(self) -> None:
         runtime, reader, store, clock = self.runtime, self.reader, self.store, self.clock
@@ -183,9 +179,6 @@ class Tools:
             store=store,
             registry=registry,
             needs=self.needs,
-        )
-        self.flags = FlagProbe(
-            self.flag_store, runtime=runtime, reader=reader, registry=registry, clock=clock, adapter=self.adapter
         )
 
     @property

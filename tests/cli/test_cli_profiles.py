@@ -13,16 +13,13 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, engine, summary, swap
 
-from sparkdash import catalog, paths
+from sparkdash import paths
 from sparkdash.cli.parameters import complete_profile
 from sparkdash.cli.profiles import check
 from sparkdash.client import launch
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.images import ImageOrigin
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, ProfileSummary, Published
-from sparkdash.engines import containers
-from sparkdash.engines.flag_table import KnownFlags
-from sparkdash.host.flag_store import FlagStore
 
 Run = Callable[..., Any]
 
@@ -260,31 +257,6 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, profile_folder: Pa
         "small.yaml:9: args.enforce-eager: decodes at less than half the speed. Remove it. [enforce-eager]" in done.err
     )
     assert sparkdash("profiles", "check", "--json").json()["findings"][0]["code"] == "enforce-eager"
-
-
-def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, profile_folder: Path) -> None:
-    """Once for all that inherit it, as a warning, where a daemon has asked the image; the dry run goes by the same list."""
-    assert "--disable-access-log-for-endpoints" in sparkdash("use", "small", "--dry-run").out
-    profile = catalog.load_catalog([profile_folder]).profiles["small"]
-    asked = containers.help_container(profile, ("vllm", "serve", "--help=all"), containerised=True)
-    listed = KnownFlags((("--gpu-memory-utilization",), ("--load-format",), ("--max-model-length",)))
-    FlagStore(paths.flags_dir()).keep(asked, "sha256:1", listed)
-    done = sparkdash("profiles", "check")
-    assert done.code == 0
-    assert (
-        "small.yaml:9: args.max-model-len: `--help` of localhost/vllm:test does not list this flag." not in done.err
-    )  # argparse takes the beginning of a name
-    (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len:", "max-modal-len:"))
-    done = sparkdash("profiles", "check")
-    assert (
-        "small.yaml:9: args.max-modal-len: `--help` of localhost/vllm:test does not list this flag."
-        " Write `max-model-length` instead, or remove it."
-    ) in done.err
-    assert done.code == 0
-    assert "--disable-access-log-for-endpoints" not in sparkdash("use", "small", "--dry-run").out
-    silenced = GOOD.replace("max-model-len: 4096}", "max-modal-len: 4096}\nsilence: {flag-not-listed: a hidden one}")
-    (profile_folder / "small.yaml").write_text(silenced)
-    assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
 
 
 def test_a_command_that_is_shown_or_exported_has_no_secret(sparkdash: Run, profile_folder: Path) -> None:

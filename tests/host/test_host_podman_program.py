@@ -251,14 +251,6 @@ exit 0"""
     assert calls.read_text().splitlines()[-1] == "rm --force --volumes -t 0 n"
 
 
-async def test_podmans_own_limit_of_a_program_comes_after_ours(program: Program) -> None:
-    """If podman's came first, what a program printed before it hung would look complete."""
-    calls = program("podman", "exit 0")
-    await Podman().output(SPEC, deadline_s=2.0)
-    words = calls.read_text().split()
-    assert float(words[words.index("--timeout") + 1]) > 2.0
-
-
 async def test_a_failed_start_whose_rest_cannot_be_removed_tells_why_it_failed(program: Program) -> None:
     """The first reason is the one that a person can fix."""
     script = """

@@ -141,7 +141,6 @@ async def test_what_is_of_this_box_goes_to_its_runtime(cluster: Cluster) -> None
     assert await runtime.image_id("i") == "i"
     assert await runtime.images(["i"]) == {"i": 1}
     assert [step.done async for step in runtime.pull("i")] == [True]
-    assert await runtime.output(spec, deadline_s=1.0) == f"{HEAD} 1.0"
     await runtime.start(spec)
     assert (await runtime.inspect(HEAD)) is not None
     assert await runtime.pids(HEAD)

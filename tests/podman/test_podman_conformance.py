@@ -31,23 +31,6 @@ async def until(ground: Any, name: str, line: str) -> None:
     await log.aclose()
 
 
-async def test_a_program_is_asked_what_it_prints(ground: Any) -> None:
-    """It has the variables and the mounts of its container, and leaves nothing behind."""
-    spec = ground.spec(f"echo $WORD; ls {ground.folder}/here; echo no >&2", env={"WORD": "yes"})
-    (ground.folder / "here").touch()
-    said = await ground.runtime.output(spec.replace(labels={}), deadline_s=60)
-    assert sorted(said.split()) == sorted(["yes", f"{ground.folder}/here", "no"])
-    assert await ground.runtime.inspect(spec.name) is None
-
-
-async def test_a_program_that_hangs_is_not_waited_for(ground: Any) -> None:
-    """Neither it nor its container is left."""
-    spec = ground.spec("sleep 300")
-    with pytest.raises(HostError):
-        await ground.runtime.output(spec, deadline_s=1)
-    assert await ground.runtime.inspect(spec.name) is None
-
-
 async def test_a_life(ground: Any) -> None:
     """Started, seen, stopped, gone; stopping twice is fine."""
     runtime, spec = ground.runtime, ground.spec(STAY)

@@ -38,34 +38,28 @@ def chat(spark: Any, model: str, words: int = 40) -> tuple[int, Any]:
     return spark.call("POST", "/v1/chat/completions", body, timeout=120)  # type: ignore[no-any-return]
 
 
-def command_of(container: str) -> list[str]:
+def variables_of(container: str) -> list[str]:
     done = subprocess.run(
-        ["podman", "inspect", "--format", "{{json .Config.Cmd}}", container], capture_output=True, text=True, check=True
+        ["podman", "inspect", "--format", "{{json .Config.Env}}", container], capture_output=True, text=True, check=True
     )
     words: list[str] = json.loads(done.stdout)
     return words
 
 
-def test_its_image_is_asked_and_its_engine_serves(boxed: Any) -> None:
-    """The container that was asked is gone; the one that serves has the flag that was found, and caches prefixes."""
+def test_its_engine_reads_its_file_and_caches_prefixes(boxed: Any) -> None:
     status, first = chat(boxed, "boxed")
     assert (status, first["usage"]["completion_tokens"]) == (200, 8)
     (container,) = boxed.containers()
-    words = command_of(container)
-    assert words[words.index("--load-mode") + 1] == "none"
+    assert "LLAMA_ARG_LOAD_MODE=none" in variables_of(container)
     _, second = chat(boxed, "boxed")
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == second["usage"]["prompt_tokens"] - 1
-    (kept,) = (boxed.root / "state" / "flags").iterdir()
-    assert json.loads(kept.read_text())["argv"][1] == "--help"
 
 
 def test_another_takes_its_place_and_stop_leaves_nothing(boxed: Any) -> None:
-    """The same program is not asked again."""
     (first,) = boxed.containers()
     assert chat(boxed, "boxed/short")[0] == 200
     (second,) = boxed.containers()
     assert first != second
-    assert len(list((boxed.root / "state" / "flags").iterdir())) == 1
     boxed.post("/api/stop", {"profile": None})
     assert boxed.containers() == []
 
@@ -80,15 +74,8 @@ def test_a_conversation_outlives_its_container(boxed: Any) -> None:
     boxed.post("/api/stop", {"profile": None})
 
 
-def test_an_old_flag_is_named_with_what_took_its_place(boxed: Any) -> None:
-    """Both are told by the start; `no-mmap` is left out, as sparkdash says the same in the new words, and `mlock` the engine refuses."""
+def test_an_old_flag_is_refused_in_the_engines_words(boxed: Any) -> None:
+    """`mlock`; `no-mmap` is said by a variable, which each build takes or ignores."""
     status, body = chat(boxed, "boxed-wrong")
     assert status == 400
     assert "invalid argument: --mlock" in body["error"]["message"]
-    told = [one["text"] for one in boxed.state()["notices"] if one["code"] == "flag_not_listed"]
-    assert sorted(text.partition(" does not list ")[2] for text in told) == [
-        "--mlock. Write `load-mode: mlock` instead, or remove it.",
-        "--no-mmap. Write `load-mode: none` instead, or remove it.",
-    ]
-    checked = boxed.sparkdash("profiles", "check")
-    assert "args.mlock: `--help` of localhost/sparkdash-test-hostfs:1 does not list this flag." in checked.stderr

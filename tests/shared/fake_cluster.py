@@ -86,9 +86,6 @@ class NodeInMemory:
     def command(self, spec: ContainerSpec) -> list[str]:
         return list(spec.argv)
 
-    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        return f"{spec.name} {deadline_s}"
-
     async def check_start(self, spec: ContainerSpec) -> None:
         return None
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from sparkdash import __version__, paths
+from sparkdash import __version__
 from sparkdash.bench.measure import measured_engine
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
@@ -27,7 +27,6 @@ from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
-from sparkdash.host.flag_store import FlagStore
 from sparkdash.redaction import masked_command
 from sparkdash.telemetry.derive import total_power
 
@@ -96,7 +95,7 @@ def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
     containerised = world.daemon.runtime != "process"
     launch = LaunchContext(
         port=engine.port or 0, containerised=containerised, hf_home="~/.cache/huggingface",
-        cache_dir="~/.cache/sparkdash", flags=FlagStore(paths.flags_dir()).of(profile, containerised=containerised),
+        cache_dir="~/.cache/sparkdash",
     )  # fmt: skip
     try:
         spec = adapter_of(profile).launched(profile, launch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,15 @@ import typer
 from sparkdash import paths, settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.catalog import nearest
-from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
+from sparkdash.cli.local import configured_catalog, container_spec
 from sparkdash.cli.output import print_note
 from sparkdash.cli.profiles.images import older_images
 from sparkdash.domain.phrases import last_good_lines
-from sparkdash.engines.flag_check import NOT_LISTED, unlisted_flags
-from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Rule, Severity
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
 from sparkdash.nodes.node_file import nodes_file, read_nodes
-from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, RuleFinding, findings
+from sparkdash.rules import FLAG_RULE_NAMES, RULES, RuleFinding, findings
 from sparkdash.units import counted
 
 GPUS = Path("/proc/driver/nvidia/gpus")
@@ -55,8 +53,7 @@ def _told(rule: Rule) -> dict[str, str]:
 
 def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Return every finding: load failures first, then errors, then warnings."""
-    listed = _listed_flags(found)
-    told = [one for one in _findings_here(found) if not _is_judged_by_help(one, listed)]
+    told = _findings_here(found)
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
@@ -66,7 +63,6 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
         *_few_nodes(found),
-        *_not_listed(found, listed),
         *_images(found),
         *(one for one in told if one.level is Severity.WARNING),
     ]
@@ -201,30 +197,6 @@ def _few_nodes(found: Catalog) -> Iterator[RuleFinding]:
             hint = f"It runs on {known} until `sparkdash nodes add NAME --ssh USER@HOST` adds another."
             problem = found.problem_at[name](("replicas",), text, hint)
             yield RuleFinding("few-nodes", Severity.WARNING, problem, (name,))
-
-
-def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
-    known = settings.load_settings()
-    answers = {name: stored_flags(profile, known) for name, profile in found.profiles.items() if not profile.cannot_run}
-    return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
-    return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
-
-
-def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:
-    containerised = settings.load_settings().runtime != "process"
-    missing: dict[ProfileProblem, list[str]] = {}
-    for name, flags in listed.items():
-        profile = found.profiles[name]
-        for stray in unlisted_flags(profile, flags):
-            where = profile.image if profile.image and containerised else "this engine's program"
-            message = f"`--help` of {where} does not list this flag"
-            problem = found.problem_at[name](("args", stray.key), message, stray.hint)
-            missing.setdefault(problem, []).append(name)
-    for problem, names in missing.items():
-        yield RuleFinding(NOT_LISTED, Severity.WARNING, problem, tuple(names))
 
 
 def _images(found: Catalog) -> Iterator[RuleFinding]:

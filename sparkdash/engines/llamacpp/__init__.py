@@ -14,10 +14,10 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines import memory_terms as terms
-from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter, HelpCommand
+from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter
 from sparkdash.engines.argv import ListArgs, lookup, parse_token_count
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.flag_table import FlagSource, FlagSyntax, KnownFlags
+from sparkdash.engines.flag_table import FlagSource, FlagSyntax
 from sparkdash.engines.logs import Phrase
 from sparkdash.engines.memory_terms import Facts
 from sparkdash.engines.probes import MetricNames, Probes
@@ -65,17 +65,6 @@ _SHORT = {
     "hfrd": "hf-repo-draft", "otd": "override-tensor-draft", "cmoed": "cpu-moe-draft", "ncmoed": "n-cpu-moe-draft",
 }  # fmt: skip
 """Short flags that llama-server lists in its `--help`, by their long names."""
-_RENAMED = {
-    "no-mmap": ("load-mode", "load-mode: none"),
-    "mmap": ("load-mode", "load-mode: mmap"),
-    "mlock": ("load-mode", "load-mode: mlock"),  # with mapping off, as sparkdash has always had it
-    "direct-io": ("load-mode", "load-mode: dio"),
-    "no-direct-io": ("load-mode", "load-mode: none"),
-    "draft": ("spec-draft-n-max", "spec-draft-n-max"),
-    "draft-max": ("spec-draft-n-max", "spec-draft-n-max"),
-    "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
-}
-"""Former flags: the replacement as of November 2026, and its form in a profile."""
 _VARIABLES = {
     "n-parallel": "parallel", "batch": "batch-size", "ubatch": "ubatch-size", "endpoint-metrics": "metrics",
     "endpoint-slots": "slots", "endpoint-props": "props", "embeddings": "embedding", "think": "reasoning-format",
@@ -142,7 +131,6 @@ class LlamaCpp(EngineAdapter):
         own_images=r"ghcr\.io/ggml-org/llama\.cpp[:@]",
         version_in_tag=r"llama\.cpp:\S*?-(b\d{4,6}|v\d+\.\d+\.\d+)",
     )
-    renamed_flags = MappingProxyType(_RENAMED)
     command_line = CommandLine(
         model=("model", "hf-repo"),
         is_model_positional=False,
@@ -158,7 +146,8 @@ class LlamaCpp(EngineAdapter):
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         model = argv.target_model(profile)
-        args, flags, env = _unmapped(profile, launch.flags)
+        args, env = _read_not_mapped(profile)
+        flags: tuple[tuple[str, ArgValue], ...] = DEFAULT_FLAGS
         kept = containers.kept_kv(profile, launch)
         if kept:
             flags = (*flags, ("slot-save-path", containers.KV_TARGET if launch.containerised else kept))
@@ -169,16 +158,12 @@ class LlamaCpp(EngineAdapter):
             *containers.program(profile, self.program),
             *("--model" if model.path else "--hf-repo", model.ref),
             *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
-            *argv.flag_words(argv.overlay_args((*DEFAULT_FLAGS, *flags), args), profile.models),
+            *argv.flag_words(argv.overlay_args(flags, args), profile.models),
         ]
         spec = containers.build_container(profile, launch, words, env=env)
         if not (kept and launch.containerised):
             return spec
         return spec.replace(mounts=(*spec.mounts, Mount(source=kept, target=containers.KV_TARGET, read_only=False)))
-
-    def help(self, profile: Profile) -> HelpCommand | None:
-        found = super().help(profile)
-        return found and HelpCommand(found.argv, quick=True)
 
     def adapter_request(self, profile: Profile, name: str) -> Mapping[str, Any]:
         return {"lora": [{"id": profile.adapters.index(name), "scale": 1.0}]}
@@ -323,26 +308,17 @@ def _ggml(profile: Profile, *flags: str) -> float | None:
     return terms.GGML_BITS.get(str(lookup(profile.args, *flags) or "f16").lower())
 
 
-def _unmapped(
-    profile: Profile, known: KnownFlags | None
-) -> tuple[dict[str, ArgValue], tuple[tuple[str, ArgValue], ...], Mapping[str, str]]:
-    """Return the arguments, further flags and variables by which llama-server reads its files and does not map them.
+def _read_not_mapped(profile: Profile) -> tuple[dict[str, ArgValue], Mapping[str, str]]:
+    """Return the arguments and variables by which llama-server reads its files and does not map them.
 
     Mapped files load ten times slower on a Spark (224 s against 22 s). Builds of autumn 2026 have --load-mode, older
-    ones --no-mmap, and each refuses the other's flag. A build whose flags are unknown gets both as variables: it
-    ignores the one that it does not know.
+    ones --no-mmap, and each refuses the other's flag, but ignores the variable that it does not know.
     """
-    args, nothing = dict(profile.args), containers.NO_VARIABLES
-    given = lookup(args, "no-mmap")
-    if lookup(args, "load-mode", "mmap") is not None or given is False:
-        return args, (), nothing
-    if known is None:
-        return args, (), {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"} if given is None else nothing
-    newest_first: tuple[tuple[str, ArgValue], ...] = (("load-mode", "none"), ("no-mmap", True))
-    flag = next((flag for flag in newest_first if known.has(flag[0])), None)
-    if flag is None:
-        return args, (), nothing
-    return {key: value for key, value in args.items() if key.replace("_", "-") != "no-mmap"}, (flag,), nothing
+    args = dict(profile.args)
+    if lookup(args, "load-mode", "mmap") is not None or lookup(args, "no-mmap") is False:
+        return args, containers.NO_VARIABLES
+    args = {key: value for key, value in args.items() if key.replace("_", "-") != "no-mmap"}
+    return args, {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
 
 
 def _maps(profile: Profile) -> Iterator[Hit]:

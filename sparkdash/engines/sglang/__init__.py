@@ -187,7 +187,7 @@ class Sglang(EngineAdapter):
             *("--model-path", model.ref, "--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", profile.name),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flag_words(argv.overlay_args(_defaults(profile, launch), profile.args), profile.models, self.lists),
+            *argv.flag_words(argv.overlay_args(_defaults(profile), profile.args), profile.models, self.lists),
         ]
         if profile.nodes > 1:
             return _on_nodes(profile, launch, words)
@@ -293,11 +293,8 @@ def _on_nodes(profile: Profile, launch: LaunchContext, command: Sequence[str]) -
     return nodes.build_containers(profile, launch, ranks, [{"SGLANG_HOST_IP": node.address} for node in launch.nodes])
 
 
-def _defaults(profile: Profile, launch: LaunchContext) -> tuple[tuple[str, ArgValue], ...]:
-    if launch.flags is None:
-        quiet = (version_of(profile.engine_version) or ()) >= QUIET_SINCE
-    else:
-        quiet = launch.flags.has(QUIET)
+def _defaults(profile: Profile) -> tuple[tuple[str, ArgValue], ...]:
+    quiet = (version_of(profile.engine_version) or ()) >= QUIET_SINCE
     return (*DEFAULT_FLAGS, *(((QUIET, ["/metrics", "/v1/models"]),) if quiet else ()))
 
 

@@ -10,7 +10,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
 from sparkdash.domain.profile import ApiProtocol, EngineKind, FixName, Profile
 from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import CommandLine, EngineAdapter, HelpCommand
+from sparkdash.engines.adapter import CommandLine, EngineAdapter
 from sparkdash.engines.argv import lookup, parse_share, parse_token_count
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
@@ -115,11 +115,6 @@ class TrtLlm(EngineAdapter):
         options = lookup(profile.args, *OPTION_FILES)
         files = [options] if isinstance(options, str) and options.startswith("/") else []
         return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
-
-    def help(self, profile: Profile) -> HelpCommand | None:
-        words = containers.program(profile, self.program)
-        own = containers.is_own_program(words[:1], self.program) and words[1:] in ([], ["serve"])
-        return HelpCommand((words[0], "serve", "--help"), quick=False) if own else None
 
     def context(self, profile: Profile) -> int | None:
         return parse_token_count(lookup(profile.args, "max-seq-len")) or profile.context

@@ -14,7 +14,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines import memory_terms as terms
-from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, HelpCommand, Prompting
+from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, Prompting
 from sparkdash.engines.argv import lookup, parse_object, parse_share, parse_size, parse_token_count, version_pair
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
@@ -134,7 +134,7 @@ class Vllm(VllmSurface):
         model = argv.target_model(profile, pinnable=True)
         defaults = (
             *DEFAULT_FLAGS,
-            *(QUIET_FLAGS if flags.is_quiet(profile, launch.flags) else ()),
+            *(QUIET_FLAGS if flags.is_quiet(profile) else ()),
             *_adapters(profile),
         )
         words = [
@@ -148,10 +148,6 @@ class Vllm(VllmSurface):
         if profile.nodes > 1:
             return nodes.build_containers(profile, launch, words)
         return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
-
-    def help(self, profile: Profile) -> HelpCommand | None:
-        found = super().help(profile)
-        return found and HelpCommand((*found.argv[:-1], "--help=all"), quick=False)
 
     def rules(self) -> tuple[Rule, ...]:
         from sparkdash.engines.vllm.rules import RULES

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import ListArgs, lookup, version_pair
-from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import ProfileError
 
 NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
@@ -89,13 +88,11 @@ def refuse_known_bad(profile: Profile) -> None:
         )
 
 
-def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
-    """Whether this vLLM can leave paths out of its access log: by its own `--help`, else from 0.17 on.
+def is_quiet(profile: Profile) -> bool:
+    """Whether this vLLM can leave paths out of its access log: from 0.17 on.
 
     Some builds named 0.16 are older than the flag (vLLM PR #30011).
     """
-    if known is not None:
-        return known.has("disable-access-log-for-endpoints")
     return (version_pair(profile.engine_version) or (0, 0)) > (0, 16)
 
 

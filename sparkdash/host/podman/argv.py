@@ -60,17 +60,6 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
     ]  # fmt: skip
 
 
-def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
-    """Run a program of `spec` to its end, with the image's files, mounts and variables, and nothing else of the box."""
-    docker = program == DOCKER
-    return [
-        program, "run", "--rm", "--name", spec.name, "--pull=never", "--log-driver", "none", "--network", "none",
-        *([] if docker else ["--timeout", str(limit_s)]),
-        *_inside(docker, spec),
-        "--entrypoint", spec.argv[0], spec.image or "", *spec.argv[1:],
-    ]  # fmt: skip
-
-
 def environment(spec: ContainerSpec) -> dict[str, str]:
     """Secret variables, which `run` and `output` name without a value, for the environment of the command."""
     return {key: value for key, value in spec.env.items() if is_secret_variable(key)}

@@ -6,7 +6,6 @@ service, is the same in 4.3 and 5, and a person can repeat it by hand.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
@@ -41,11 +40,6 @@ ENDED_S = 60.0
 """Deadline of `wait` for a container whose process has ended."""
 PULL_SILENCE_S = 3600.0
 """Longest silence of a pull. Without a terminal podman is silent during a layer: 20 GB at 6 MB/s."""
-
-OUTPUT_BYTES = 2**20
-"""Limit of a program's list of flags; vLLM's has 155 KB."""
-OUTLIVES_S = 5
-"""Seconds of podman's own time limit beyond ours: if podman's came first, a program that hangs would look complete."""
 
 UNKNOWN_EXIT = -1
 """Exit code of a container that was removed before it was read."""
@@ -108,25 +102,6 @@ class Podman:
                 hint="Name an image in the profile.",
             )
         return argv.run(self.name, spec, replace=True)
-
-    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """Run the program of `spec` in a container of its own, which podman removes even after the daemon's death."""
-        command = argv.output(self.name, spec, math.ceil(deadline_s) + OUTLIVES_S)
-        try:
-            return await self._host.commands.output(
-                command, deadline_s=deadline_s, limit=OUTPUT_BYTES, variables=self._host.variables(spec)
-            )
-        except TimeoutError:
-            raise self._too_slow("run", deadline_s) from None
-        except OSError as error:
-            raise answers.not_begun(self.name, error) from None
-        except ValueError as error:  # a NUL in a profile's word
-            raise answers.failed(self.name, "run", str(error)) from None
-        finally:  # a container survives the kill of its `run`
-            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), podman_host.REMOVE_S))
-            removal.add_done_callback(lambda done: done.cancelled() or done.exception())
-            with suppress(HostError):
-                await asyncio.shield(removal)
 
     async def check_start(self, spec: ContainerSpec) -> None:
         self.command(spec)

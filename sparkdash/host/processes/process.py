@@ -32,7 +32,7 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host.command import LineSplitter, command_output, run_command
+from sparkdash.host.command import LineSplitter, run_command
 from sparkdash.host.log_limit import first_kept, open_at
 from sparkdash.host.processes import ending, leftovers, proc
 from sparkdash.host.thread import in_thread
@@ -134,8 +134,6 @@ KILLED_S = 10.0
 LOG_POLL_S = 0.15
 """Interval of reading a followed log; faster than an eye."""
 
-OUTPUT_BYTES = 2**20
-"""Limit of a program's list of flags; vLLM's has 155 KB."""
 SAID = 400
 """Last characters of a failed command's output that its error repeats."""
 
@@ -173,15 +171,6 @@ class Process:
         """Return the argv, behind `env` if the spec sets variables, for a person to type."""
         variables = [f"{key}={MASK if is_secret_variable(key) else value}" for key, value in spec.env.items()]
         return [*(["env", *variables] if variables else []), *spec.argv]
-
-    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """Run the program of `spec` to its end, with access to the GPU and the network."""
-        try:
-            return await command_output(
-                spec.argv, deadline_s=deadline_s, limit=OUTPUT_BYTES, env={**os.environ, **spec.env}
-            )
-        except (OSError, ValueError) as error:  # TimeoutError is an OSError
-            raise HostError(f"{spec.argv[0]} could not be asked: {error}.", code="command_missing") from None
 
     def holds(self, name: str) -> bool:
         return self._records.get(name) is not None

@@ -143,9 +143,6 @@ class ClusterRuntime:
     def command(self, spec: ContainerSpec) -> list[str]:
         return self._local.command(spec)
 
-    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        return await self._local.output(spec, deadline_s=deadline_s)
-
     async def check_start(self, spec: ContainerSpec) -> None:
         await self._local.check_start(spec)
 

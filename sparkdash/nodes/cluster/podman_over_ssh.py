@@ -63,12 +63,6 @@ class RemoteCommands:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
         return done
 
-    async def output(
-        self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
-    ) -> str:
-        done = await self.run(argv, deadline_s=deadline_s, variables=variables)
-        return (done.out + done.err)[:limit]
-
     @asynccontextmanager
     async def child(self, argv: Sequence[str]) -> AsyncIterator[Process]:
         """Run a program for the length of the block; stdout has both output streams. Raises as `run`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
@@ -27,8 +27,6 @@ from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.domain.swap import Start, Step, SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
-from sparkdash.engines.flag_check import unlisted_flags
-from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError, ProfileError
 from sparkdash.host.compile_caches import KeptCache
 from sparkdash.host.local_weights import find_weights, how_to_fix, may_exist
@@ -64,15 +62,7 @@ def launch_family(profile: Profile) -> str:
     return f"{profile.engine.value} {target.ref if target else profile.name}"
 
 
-class Checked(NamedTuple):
-    """Facts about an engine's program, known before its start."""
-
-    image_id: str | None = None
-    """Id of its image on this box; empty for a process runtime."""
-    flags: KnownFlags | None = None
-
-
-def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], known: Checked) -> ContainerSpec:
+def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], image_id: str | None) -> ContainerSpec:
     """Build the container of `target` on these nodes. Raises HostError and ProfileError."""
     settings, on = tools.settings, launch_nodes(tools, nodes)
     given = {engine.port for engine in tools.registry.loading(but=target.name)}
@@ -82,9 +72,8 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], know
         containerised=tools.runtime.containerised,
         hf_home=on[0].hf_home if on else str(settings.hf_home.expanduser()),
         cache_dir=on[0].cache_dir if on else str(settings.cache_dir.expanduser()),
-        image_id=known.image_id if LOCAL in nodes else None,
+        image_id=image_id if LOCAL in nodes else None,
         labels={LABEL_OWNER: tools.owner},
-        flags=known.flags,
         nodes=on,
         master_port=tools.ports.take({*given, port}) if len(on) > 1 else 0,
     )
@@ -92,13 +81,17 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], know
     return with_marks(spec, tools.owner)
 
 
-async def check_start(tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]) -> Checked:
-    """Check what speaks against a start; return what is known of it. Raises HostError and AdmissionError."""
+async def check_start(tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]) -> str | None:
+    """Check what speaks against a start. Raises HostError and AdmissionError.
+
+    Returns:
+        The id of the image on this box; None without it, empty for a process runtime.
+    """
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
     if LOCAL in nodes:
         await _check_here(tools, target, image_id, evict)
-    return Checked() if image_id is None else Checked(image_id, await tools.flags.known(target, image_id))
+    return image_id
 
 
 async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict: Iterable[Engine]) -> None:
@@ -252,7 +245,8 @@ class Transition:
 
     def __post_init__(self) -> None:
         self.phase = self.record.swap.phase
-        self._known = Checked()
+        self._image_id: str | None = None
+        """Id of the target's image on this box; empty for a process runtime."""
         self._cache: KeptCache | None = None
         self._caches_empty: bool | None = None
         self._stopping: list[str] = []
@@ -292,7 +286,7 @@ class Transition:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
         launch_nodes(self.tools, self.nodes)
-        self._known = await check_start(self.tools, target, self.nodes, self.evict)
+        self._image_id = await check_start(self.tools, target, self.nodes, self.evict)
         if LOCAL in self.nodes:
             await self._check_launch(target)
         self.phase = began
@@ -303,7 +297,7 @@ class Transition:
     async def _check_launch(self, target: Profile) -> None:
         """Look for what the runtime would refuse on this box: name, mounts, devices, program, a free port."""
         try:
-            spec = engine_container(self.tools, target, self.nodes, self._known)
+            spec = engine_container(self.tools, target, self.nodes, self._image_id)
         except HostError as error:
             if error.code == "port_in_use" and any(engine.port for engine in self.evict):
                 return  # theirs is free then
@@ -438,7 +432,7 @@ class Transition:
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self.tools
-        spec = engine_container(tools, target, self.nodes, self._known)
+        spec = engine_container(tools, target, self.nodes, self._image_id)
         if _keeps_conversations(tools, target, self.nodes):
             await KeptKv(tools, target).prepare()
         self._cache = await in_thread(lambda: self._find_cache(target, spec))
@@ -458,16 +452,14 @@ class Transition:
             start = await self._load(target, spec.name, url)
             self.record.taken_apart(start)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
-        except BaseException as error:
-            if isinstance(error, EngineError) and error.code == "unknown_flag":
-                error.hint = self._which_flags(target) or error.hint
+        except BaseException:
             if created.exception() is None:  # a failed start left no container, and another owner's may have the name
                 await self.tools.begun.finish(self._clean_up(target, spec.name))
             raise
 
     def _begin_start(self, target: Profile, spec: ContainerSpec) -> None:
         """Record what is known of the start, and which earlier ones found caches like its own."""
-        store, image_id, empty = self.tools.store, self._known.image_id or None, self._caches_empty
+        store, image_id, empty = self.tools.store, self._image_id or None, self._caches_empty
         start = Start(
             stages=(),
             image_id=image_id,
@@ -489,7 +481,7 @@ class Transition:
             except HostError as error:
                 if error.code != "port_in_use":
                     raise
-            spec = engine_container(self.tools, target, self.nodes, self._known)
+            spec = engine_container(self.tools, target, self.nodes, self._image_id)
             self._register(target, spec)
         return await self.tools.runtime.start(spec)
 
@@ -498,11 +490,6 @@ class Transition:
         self.tools.registry.enter(
             target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self.nodes
         )
-
-    def _which_flags(self, target: Profile) -> str:
-        """Name the flags of a refused command line that its program does not list, and what to write instead."""
-        named = unlisted_flags(target, self._known.flags) if self._known.flags else ()
-        return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
         """Continue a swap whose daemon died during the load: memory, name and port are taken already."""
@@ -552,7 +539,7 @@ class Transition:
 
     async def _with_conversations(self, target: Profile, url: str, loading: Loading, start: Start) -> Start:
         """Restore the conversations that the profile keeps; an engine that an earlier daemon started has none."""
-        image_id = self._known.image_id
+        image_id = self._image_id
         if image_id is None or not _keeps_conversations(self.tools, target, self.nodes):
             return start
         began = self.tools.clock.monotonic()
@@ -562,7 +549,7 @@ class Transition:
 
     async def _compare_answer(self, target: Profile, loading: Loading, answer: str | None) -> None:
         """Report a text that differs from that of the same launch's first start, if a second one differs too."""
-        canaries, image_id = self.tools.canaries, self._known.image_id
+        canaries, image_id = self.tools.canaries, self._image_id
         if canaries is None or image_id is None or not answer or self.nodes != (LOCAL,):
             return
         kept = await in_thread(

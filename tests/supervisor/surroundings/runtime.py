@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +25,6 @@ class FakeRuntime:
         self.zoo: dict[str, Behaviour] = {}
         """By image, else by profile."""
         self.present = {"image"}
-        self.help: str | None = ""
-        """What programs print that are asked for their flags; None: they hang."""
-        self.asked: list[str] = []
-        """Their command lines."""
         self.missing = False
         self.refuses: dict[str, HostError] = {}
         """What is known to keep a profile from its start."""
@@ -56,13 +51,6 @@ class FakeRuntime:
     async def images(self, names: Collection[str]) -> dict[str, int]:
         self._must_be_there()
         return dict.fromkeys(self.present & set(names), 1)
-
-    async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        self.asked.append(shlex.join(spec.argv))
-        if self.help is None:
-            await self.clock.sleep(deadline_s)
-            raise HostError("It took too long.", code="runtime_timeout")
-        return self.help
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
         self.present.add(image)
