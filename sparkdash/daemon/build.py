@@ -36,7 +36,6 @@ from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.replicas import ReplicaChoice
 from sparkdash.hooks import HookDispatcher
-from sparkdash.host import inotify
 from sparkdash.host.evidence import EvidenceTaker
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.runtime import OneNode
@@ -137,17 +136,16 @@ def _append_to_audit_log(entry: Mapping[str, object]) -> None:
 async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daemon]:
     """Make all parts without starting them; close their files and sockets when the context is left."""
     remember_secrets(os.environ)
-    edited = asyncio.Event()
-    with inotify.watch_folders(edited.set) as kernel:
-        files = ProfileFiles(parts.profile_folders, settings_file(), kernel, edited.set)
-        await files.look(READ_S)
-        async with _composed(parts, listeners, files, edited) as daemon:
-            yield daemon
+    late_answer = asyncio.Event()
+    files = ProfileFiles(parts.profile_folders, settings_file(), late_answer.set)
+    await files.look(READ_S)
+    async with _composed(parts, listeners, files, late_answer) as daemon:
+        yield daemon
 
 
 @asynccontextmanager
 async def _composed(
-    parts: Parts, listeners: Listeners, files: ProfileFiles, edited: asyncio.Event
+    parts: Parts, listeners: Listeners, files: ProfileFiles, late_answer: asyncio.Event
 ) -> AsyncIterator[Daemon]:
     profiles = await reloading.current_catalog(parts, files)
     bus, settings = Bus(_first_snapshot(parts, listeners.url), time.time), parts.settings
@@ -161,7 +159,7 @@ async def _composed(
     ):
         restore_past(bus, store)
         record_notices(bus, store)
-        daemon = Daemon(parts, listeners.url, files, edited, bus, upstream, store)
+        daemon = Daemon(parts, listeners.url, files, late_answer, bus, upstream, store)
         if parts.connects_nodes:
             daemon.others = OtherNodes(parts.runtime, parts.reader, settings, bus.publish)
         profiles = with_replicas(profiles, daemon.node_names)

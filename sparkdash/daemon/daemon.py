@@ -124,8 +124,8 @@ class Daemon:
     url: str
     """Root URL, without /v1."""
     files: ProfileFiles
-    edited: asyncio.Event
-    """Set when a file may have been edited."""
+    late_answer: asyncio.Event
+    """Set when a folder of profiles that was silent has answered."""
     bus: Bus
     upstream: Upstream
     store: Store

@@ -14,7 +14,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.load import FolderRead, ProfileFileWatch, combine_folders, read_folder
-from sparkdash.host.inotify import Inotify
 from sparkdash.host.thread import in_thread
 
 T = TypeVar("T")
@@ -81,9 +80,9 @@ class _WatchedPath:
         self._read = read
         self._watch: ProfileFileWatch | None = None
 
-    async def look(self, notify: Callable[[], object], wait_s: float, *, reread: bool) -> FilesChange:
-        """Find changes since the last look; `notify` is called first, in the thread."""
-        found = await self.question.ask(partial(self._work, notify, reread), wait_s)
+    async def look(self, wait_s: float, *, reread: bool) -> FilesChange:
+        """Find changes since the last look."""
+        found = await self.question.ask(partial(self._work, reread), wait_s)
         silent = self.question.silent
         turned, self.was_silent = silent is not self.was_silent, silent
         if found is None:
@@ -92,8 +91,7 @@ class _WatchedPath:
         self.contents = contents or self.contents
         return FilesChange(turned or contents is not None, due_s or None)
 
-    def _work(self, notify: Callable[[], object], reread: bool) -> tuple[float | None, FolderRead | None]:
-        notify()
+    def _work(self, reread: bool) -> tuple[float | None, FolderRead | None]:
         if self._watch is None:
             self._watch, reread = self._make_watch(), True
         due_s = self._watch.due()
@@ -104,19 +102,13 @@ class ProfileFiles:
     """Profile folders and the settings file, looked at in threads. Callers must not overlap."""
 
     def __init__(
-        self,
-        folders: Callable[[], Sequence[Path]],
-        settings_file: Path,
-        inotify: Inotify | None,
-        on_late_answer: Callable[[], object],
+        self, folders: Callable[[], Sequence[Path]], settings_file: Path, on_late_answer: Callable[[], object]
     ) -> None:
         self._list = folders
-        self._inotify = inotify
         self._on_late_answer = on_late_answer
         self._listing: _Question[Sequence[Path]] = _Question(on_late_answer)
         self._folders: Sequence[Path] = ()
         self._paths: dict[Path, _WatchedPath] = {}
-        self._settings_file = settings_file
         self._settings = _WatchedPath(lambda: ProfileFileWatch(list, [settings_file]), FolderRead, on_late_answer)
 
     async def look(self, wait_s: float = ANSWER_S, *, reread: bool = False) -> FilesChange:
@@ -125,12 +117,8 @@ class ProfileFiles:
         if folders is not None:
             self._folders = folders
             self._paths = {folder: self._paths.get(folder) or self._of_folder(folder) for folder in folders}
-        looks = [
-            place.look(partial(self._notify, folder), wait_s, reread=reread) for folder, place in self._paths.items()
-        ]
-        notify = partial(self._notify, self._settings_file.parent)
-        looks.append(self._settings.look(notify, wait_s, reread=reread))
-        found = await asyncio.gather(*looks)
+        places = (*self._paths.values(), self._settings)
+        found = await asyncio.gather(*(place.look(wait_s, reread=reread) for place in places))
         return FilesChange(
             any(each.changed for each in found), max((each.due_s for each in found if each.due_s), default=None)
         )
@@ -151,10 +139,6 @@ class ProfileFiles:
         message = "the folder does not answer; its profiles stay as they were last read"
         problem = ProfileProblem(str(folder), None, "", message, "Check whether its mount hangs.", code="unreadable")
         return FolderRead(read.files, (*read.problems, problem))
-
-    def _notify(self, folder: Path) -> None:
-        if self._inotify is not None:
-            self._inotify.watch(folder)
 
     def _of_folder(self, folder: Path) -> _WatchedPath:
         return _WatchedPath(

@@ -15,8 +15,8 @@ from sparkdash.domain.event import Level, Notice, ProfilesChanged
 from sparkdash.engines import registry
 from sparkdash.host.thread import in_thread
 
-LOOK_S = (2.0, 15.0)
-"""Pauses between looks without a reported edit, with listeners and without: some files report none."""
+LOOK_S = (2.0, 5.0)
+"""Pauses between looks at the files, with listeners and without. Whoever asks for profiles has them read before."""
 LOOKS = 10
 """Looks at a file that is written all the time, before it is left for the next refresh."""
 
@@ -95,7 +95,7 @@ def _tell_silent(daemon: Daemon) -> None:
 
 
 async def watch_files(daemon: Daemon) -> None:
-    """Refresh after each reported edit, and at intervals for edits that the kernel does not report, until cancelled."""
+    """Refresh at intervals, and when a folder answers late, until cancelled."""
     _tell_silent(daemon)
     while True:
         await _until_due(daemon)
@@ -103,12 +103,12 @@ async def watch_files(daemon: Daemon) -> None:
 
 
 async def _until_due(daemon: Daemon) -> None:
-    edited, pause = asyncio.create_task(daemon.edited.wait()), asyncio.create_task(_pause(daemon))
+    answer, pause = asyncio.create_task(daemon.late_answer.wait()), asyncio.create_task(_pause(daemon))
     try:
-        await asyncio.wait((edited, pause), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((answer, pause), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        edited.cancel(), pause.cancel()
-    daemon.edited.clear()
+        answer.cancel(), pause.cancel()
+    daemon.late_answer.clear()
 
 
 async def _pause(daemon: Daemon) -> None:

@@ -1,75 +1,14 @@
-"""Watch on folders by inotify(7)."""
+"""Opens and read positions of files, by inotify(7) and /proc."""
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
-
-_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x8, 0x40, 0x80
-_CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
-_CHANGES = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
-_EVENTS_BYTES = 65536
-
-
-class Inotify:
-    """Watch on folders; its descriptor becomes readable after a change."""
-
-    def __init__(self, descriptor: int, libc: ctypes.CDLL) -> None:
-        self.descriptor = descriptor
-        self._libc = libc
-
-    def watch(self, folder: Path) -> bool:
-        """Watch this folder from now on; a repeated call is harmless.
-
-        Return False if the folder is missing, or the kernel watches no more folders.
-
-        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are not
-        reported.
-        """
-        added: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _CHANGES)
-        return added >= 0
-
-    def drain(self) -> None:
-        with suppress(BlockingIOError):
-            while os.read(self.descriptor, _EVENTS_BYTES):
-                pass
-
-
-@contextmanager
-def watch_folders(changed: Callable[[], object]) -> Iterator[Inotify | None]:
-    """Call `changed` on this loop after each change of a watched folder. Yields None if the kernel has no inotify."""
-    found = _opened()
-    if found is None:
-        yield None
-        return
-
-    def told() -> None:
-        found.drain()
-        changed()
-
-    loop = asyncio.get_running_loop()
-    loop.add_reader(found.descriptor, told)
-    try:
-        yield found
-    finally:
-        loop.remove_reader(found.descriptor)
-        os.close(found.descriptor)
-
-
-def _opened() -> Inotify | None:
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, AttributeError):  # a libc without inotify
-        return None
-    return Inotify(descriptor, libc) if descriptor >= 0 else None
-
 
 _OPEN, _CLOSE, _OVERFLOW = 0x20, 0x8 | 0x10, 0x4000
 _EVENT = struct.Struct("iIII")

@@ -17,8 +17,6 @@ from sparkdash.daemon import profile_files, reloading
 from sparkdash.daemon.daemon import Parts
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.event import Notice
-from sparkdash.domain.state import Snapshot
-from sparkdash.host import inotify
 
 PROFILE = "profile: {name}\nengine: vllm\nimage: i\nmodels: {{target: {{path: /m}}}}\n"
 PATIENCE_S = 30
@@ -60,7 +58,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
 
 def files(late: Callable[[], object], *folders: Path) -> ProfileFiles:
     """These folders, nobody telling of edits."""
-    return ProfileFiles(lambda: folders, Path("/nowhere/config.toml"), None, late)
+    return ProfileFiles(lambda: folders, Path("/nowhere/config.toml"), late)
 
 
 async def until_read(seen: ProfileFiles, name: str) -> None:
@@ -133,39 +131,3 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
     notices = [fact for fact in told if isinstance(fact, Notice)]
     assert [fact.code for fact in notices] == ["folder_silent", "folder_answers"]
     assert all(str(mount.folder) in fact.text for fact in notices)
-
-
-async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long before the next look: a new file, a new folder of profiles, an edit of the settings."""
-    monkeypatch.setattr(reloading, "LOOK_S", (3600.0, 3600.0))
-    own, settings = tmp_path / "profiles", tmp_path / "config.toml"
-    edited, read = asyncio.Event(), asyncio.Queue[set[str]]()
-
-    async def noted(daemon: Any) -> None:
-        read.put_nowait(set(daemon.files.catalog().profiles))
-
-    monkeypatch.setattr(reloading, "_read", noted)
-    with inotify.watch_folders(edited.set) as kernel:
-        seen = ProfileFiles(lambda: [own] if own.is_dir() else [], settings, kernel, edited.set)
-        bus = SimpleNamespace(watched=asyncio.Event(), snapshot=cast("Snapshot", None))
-        daemon: Any = SimpleNamespace(
-            files=seen, bus=bus, edited=edited, reload_lock=asyncio.Lock(), silent_folders=frozenset()
-        )
-        await seen.look()
-        watching = asyncio.create_task(reloading.watch_files(daemon))
-        async with asyncio.timeout(PATIENCE_S):
-            write(own, "first")
-            while await read.get() != {"first"}:
-                pass  # the folder alone
-            write(own, "second")
-            while await read.get() != {"first", "second"}:
-                pass
-            settings.write_text("reserve_gib = 3\n")
-            assert await read.get() == {"first", "second"}
-        watching.cancel()
-
-
-async def test_a_kernel_that_has_no_more_to_give_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inotify, "_opened", lambda: None)
-    with inotify.watch_folders(lambda: None) as kernel:
-        assert kernel is None
