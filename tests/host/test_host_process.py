@@ -251,14 +251,9 @@ async def test_the_tail_of_a_log_whose_last_line_is_open(tmp_path: Path) -> None
     assert len(whole) == 30001
 
 
-@pytest.mark.parametrize("holes", [True, False])
-async def test_a_log_keeps_its_limit_while_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool
-) -> None:
-    """Its beginning goes; its last lines, and whoever follows it, stay. Without holes in files all that was written goes."""
+async def test_a_log_keeps_its_limit_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that was written goes; who writes it and who follows it go on."""
     monkeypatch.setattr(log_limit, "LIMIT", 512 * 1024)
-    if not holes:
-        monkeypatch.setattr(log_limit, "_PUNCH_KEEPING_SIZE", 0xFFFF)  # the kernel refuses
     runtime, go, more = Process(tmp_path / "runtime"), tmp_path / "go", tmp_path / "more"
     for fifo in (go, more):
         os.mkfifo(fifo)
@@ -271,11 +266,7 @@ async def test_a_log_keeps_its_limit_while_it_is_written(
                 break
         (file,) = runtime.log_files()
         log_limit.limit_log(file)
-        assert file.stat().st_blocks * 512 <= 512 * 1024
-        kept = [line async for line in runtime.logs("qwen3.5-a", follow=False)]
-        assert kept == ([str(n) for n in range(int(kept[0]), 200_001)] if holes else [])
-        assert [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=2)] == kept[-2:]
-        assert [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=10**9)] == kept
+        assert [line async for line in runtime.logs("qwen3.5-a", follow=False, tail=2)] == []
         go.write_text("\n")
         assert await anext(log) == "after"
         more.write_text("\n")

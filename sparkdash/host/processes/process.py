@@ -33,7 +33,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.errors import HostError
 from sparkdash.host.command import LineSplitter, run_command
-from sparkdash.host.log_limit import first_kept, open_at
+from sparkdash.host.log_limit import open_at
 from sparkdash.host.processes import ending, leftovers, proc
 from sparkdash.host.thread import in_thread
 from sparkdash.paths import read_small_file
@@ -250,7 +250,8 @@ class Process:
             last = False
             while not last:
                 last = not (follow and _alive(record))  # before reading, so that no later line is missed
-                file.seek(first_kept(file.fileno(), file.tell()))
+                if os.fstat(file.fileno()).st_size < file.tell():  # it was emptied
+                    file.seek(0)
                 while chunk := file.read(_CHUNK):
                     for line in splitter.feed(chunk):
                         yield line
