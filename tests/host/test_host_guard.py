@@ -6,7 +6,6 @@ import errno
 import os
 import queue
 import select
-import socket
 import subprocess
 import sys
 import threading
@@ -20,8 +19,8 @@ import pytest
 from sparkdash.domain.container import ContainerInfo, ContainerState
 from sparkdash.domain.memory import GuardLevel
 from sparkdash.errors import HostError
-from sparkdash.host.memory import guard_decisions, wedge_signs
-from sparkdash.host.memory.guard import KillTarget, MemoryGuard, PressureAlarm
+from sparkdash.host.memory import wedge_signs
+from sparkdash.host.memory.guard import KillTarget, MemoryGuard
 from sparkdash.host.memory.guard_decisions import GuardReport, Victim
 from sparkdash.settings import Settings
 
@@ -64,13 +63,10 @@ def guarded(box: Box) -> Iterator[Callable[..., tuple[MemoryGuard, queue.Queue[G
     made: list[MemoryGuard] = []
 
     def make(
-        *,
-        aim: Callable[[GuardReport], object] = lambda _: None,
-        trigger: Callable[[Path], int | None] = lambda _: None,
-        **settings: Any,
+        *, aim: Callable[[GuardReport], object] = lambda _: None, **settings: Any
     ) -> tuple[MemoryGuard, queue.Queue[GuardReport]]:
         reports: queue.Queue[GuardReport] = queue.Queue()
-        guard = MemoryGuard(Settings(**settings), box.proc, trigger)
+        guard = MemoryGuard(Settings(**settings), box.proc)
         made.append(guard)
         guard.start(reports.put, aim)
         return guard, reports
@@ -323,38 +319,6 @@ def test_a_load_is_stopped_when_the_driver_is_refused_memory_and_memory_falls(
                 break
     assert report.wedge.sign == "driver"
     assert process.wait(SOON) == -9
-
-
-@pytest.mark.parametrize("wakes", ["pressure", "load"])
-def test_a_guard_that_sleeps_long_looks_at_once_at_pressure_and_when_a_load_begins(
-    box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, wakes: str
-) -> None:
-    """Where the kernel would tell of pressure, and nothing loads, the next look may be far away."""
-    monkeypatch.setattr(guard_decisions, "SLOW_S", 1000.0)
-    monkeypatch.setattr(guard_decisions, "FASTEST", 1)
-    asleep, wait = threading.Event(), PressureAlarm.wait
-
-    def told(self: PressureAlarm, seconds: float) -> bool:
-        if seconds > SOON:
-            asleep.set()
-        return wait(self, seconds)
-
-    monkeypatch.setattr(PressureAlarm, "wait", told)
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as kernel:
-        trigger = server.accept()[0].detach()
-        guard, reports = guarded(trigger=lambda _: trigger)
-        process, container = engine()
-        guard.watch((victim(container),))
-        assert asleep.wait(SOON)
-        box.write(4)
-        if wakes == "pressure":
-            kernel.send(b"!", socket.MSG_OOB)
-        else:
-            guard.watch((victim(container, serves=False, loads=True),))
-        while (report := reports.get(timeout=SOON)).killed is None:
-            pass
-        assert report.killed.profile == "a"
-        assert process.wait(SOON) == -9
 
 
 def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:

@@ -1,14 +1,8 @@
-"""The guard's thread: its looks, its kill, and the alarm of the pressure."""
+"""What the memory guard makes of its readings."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-import time
-from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +11,12 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host.guard_rules import EVERY_S, KILL_S, OWED_S, QUICK_S, REACH_S, GuardReading
-from sparkdash.host.memory.guard import PressureAlarm, open_trigger
 from sparkdash.host.memory.guard_decisions import (
     FROZEN,
-    SLOW_S,
     GuardJudge,
     Victim,
     cheapest_victim,
     choose_floors,
-    pause,
 )
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
@@ -98,22 +89,6 @@ def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() ->
         EVERY_S,
         QUICK_S,
     ]
-
-
-@given(st.floats(8, 120), st.floats(0, 8))
-def test_a_guard_that_sleeps_for_longer_is_awake_before_the_hold_floor(gib: float, gib_s: float) -> None:
-    """However quickly memory falls meanwhile, up to 8 GiB a second; close to it, it looks as often as ever."""
-    box = Box()
-    look = GuardReading(0.0, int(gib * GIB))
-    slept = pause(box.judge.see(look), look, FLOORS)
-    assert EVERY_S <= slept <= SLOW_S
-    assert slept == EVERY_S or gib - gib_s * slept >= 7.99
-
-
-def test_a_guard_that_saw_memory_short_does_not_sleep_for_longer() -> None:
-    for gib in (11.9, 7, 4):
-        look = GuardReading(0.0, int(gib * GIB))
-        assert pause(GuardJudge(FLOORS).see(look), look, FLOORS) == EVERY_S
 
 
 @given(st.floats(0.5, 3), st.floats(8, 12), st.floats(0, 1))
@@ -239,71 +214,3 @@ def test_whatever_memory_does_nobody_is_killed_who_need_not_be(gib: list[float])
         assert kill or owed or not (available < 5 and before < 5) or available is gib[0]
         owed = kill or (owed and box.judge.level.rank >= GuardLevel.HOLD.rank)
         before = available
-
-
-LONG = 60.0
-"""Seconds that no test waits for."""
-PRESSURE = Path("/proc/pressure/memory")
-
-
-@pytest.fixture
-def urgent() -> Iterator[tuple[socket.socket, int]]:
-    """A socket, and a descriptor that tells POLLPRI when that sends an urgent byte, as a trigger does."""
-    server = socket.create_server(("127.0.0.1", 0))
-    sender = socket.create_connection(server.getsockname())
-    receiver, _ = server.accept()
-    yield sender, receiver.detach()
-    sender.close()
-    server.close()
-
-
-def test_a_call_wakes_the_sleeper_and_is_no_pressure() -> None:
-    """Also one that came before it slept."""
-    alarm = PressureAlarm(None)
-    threading.Timer(0.05, alarm.call).start()
-    began = time.monotonic()
-    assert alarm.wait(LONG) is False
-    alarm.call()
-    alarm.call()
-    assert alarm.wait(LONG) is False
-    assert alarm.wait(0.01) is False
-    assert time.monotonic() - began < LONG / 2
-    alarm.close()
-
-
-def test_pressure_wakes_the_sleeper(urgent: tuple[socket.socket, int]) -> None:
-    sender, trigger = urgent
-    alarm = PressureAlarm(trigger)
-    assert alarm.has_trigger
-    sender.send(b"!", socket.MSG_OOB)
-    assert alarm.wait(LONG) is True
-    alarm.close()
-
-
-def test_a_trigger_that_breaks_is_done_without() -> None:
-    """The next sleep does not end at once for it."""
-    reading, writing = os.pipe()
-    os.close(writing)  # POLLHUP
-    alarm = PressureAlarm(reading)
-    assert alarm.wait(LONG) is False
-    assert not alarm.has_trigger
-    assert alarm.wait(0.01) is False
-    alarm.close()
-
-
-def test_a_file_that_is_not_the_kernel_s_is_not_written(tmp_path: Path) -> None:
-    file = tmp_path / "memory"
-    file.write_text("full avg10=0.00\n")
-    assert open_trigger(file) is None
-    assert file.read_text() == "full avg10=0.00\n"
-    assert open_trigger(tmp_path / "none") is None
-
-
-@pytest.mark.skipif(not PRESSURE.exists(), reason="a kernel without PSI")
-def test_this_kernel_takes_the_trigger_or_is_done_without() -> None:
-    """Linux 6.4 takes it from any user; older ones refuse."""
-    alarm = PressureAlarm(open_trigger(PRESSURE))
-    assert alarm.wait(0.01) in (False, True)
-    if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 4):
-        assert alarm.has_trigger
-    alarm.close()

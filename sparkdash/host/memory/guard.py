@@ -5,8 +5,7 @@
 On a Spark an over-commit ends no process: the whole box freezes until it is unplugged. So:
 Rule 1: a look reads files that are already open, and a kill signals processes that are already known.
 Rule 2: act first, report after; a report never waits. Only one assignment precedes the act.
-Rule 3: the thread sleeps without a timer while no engine of ours runs, and for up to SLOW_S while none loads, if the
-        kernel wakes it at pressure.
+Rule 3: the thread sleeps without a timer while no engine of ours runs.
 
 Its pages are not locked into memory: users' limit is too low (8 MiB by default, less than the interpreter). The kernel
 reclaims pages that are used twice a second last, far below these floors. The thread shares the interpreter's lock with
@@ -17,12 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +32,7 @@ from sparkdash.host import meminfo
 from sparkdash.host.guard_rules import EVERY_S, KILL_S, GuardReading
 from sparkdash.host.kernel_figures import MemoryFiles, open_optional
 from sparkdash.host.memory import contiguity, guard_decisions
-from sparkdash.host.memory.guard_decisions import PRESSED_S, GuardJudge, GuardReport, GuardVerdict, Victim
+from sparkdash.host.memory.guard_decisions import GuardJudge, GuardReport, GuardVerdict, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Signs, Vitals
 from sparkdash.host.processes import proc
 from sparkdash.host.processes.proc import PROC
@@ -103,77 +100,11 @@ def _sum(vmstat: bytes, names: Iterable[bytes]) -> int | None:
     return sum(found) if found else None
 
 
-TRIGGER = b"some 150000 2000000\0"
-"""Trigger: some program waited for memory for 150 ms within 2 s."""
-
-
-def open_trigger(pressure: Path) -> int | None:
-    """Open a descriptor with POLLPRI at each pressure, at most once in 2 s; None if the kernel refuses it."""
-    try:
-        if pressure.stat().st_size:  # a file on a disk, which must not be overwritten
-            return None
-        descriptor = os.open(pressure, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        os.write(descriptor, TRIGGER)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-class PressureAlarm:
-    """Interruptible sleep of one thread, which any thread may wake. Closes `trigger` with itself."""
-
-    def __init__(self, trigger: int | None) -> None:
-        self._trigger = trigger
-        self._call = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poll = select.poll()
-        self._poll.register(self._call, select.POLLIN)
-        if trigger is not None:
-            self._poll.register(trigger, select.POLLPRI)
-
-    @property
-    def has_trigger(self) -> bool:
-        return self._trigger is not None
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep; return whether the kernel reported pressure meanwhile."""
-        pressed = False
-        for descriptor, events in self._poll.poll(seconds * 1000):
-            if descriptor == self._call:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(self._call)
-            elif events & select.POLLPRI:
-                pressed = True
-            else:  # the trigger failed: only the time is left
-                self._drop()
-        return pressed
-
-    def call(self) -> None:
-        """Wake the sleeper, or cut its next sleep short."""
-        with suppress(BlockingIOError):
-            os.eventfd_write(self._call, 1)
-
-    def close(self) -> None:
-        self._drop()
-        os.close(self._call)
-
-    def _drop(self) -> None:
-        if self._trigger is not None:
-            self._poll.unregister(self._trigger)
-            os.close(self._trigger)
-            self._trigger = None
-
-
 class MemoryGuard:
     """Guard for the life of the daemon. `close` may be called from any thread, all other methods from one."""
 
-    def __init__(
-        self, settings: Settings, proc: Path = PROC, trigger: Callable[[Path], int | None] = open_trigger
-    ) -> None:
-        """Raises HostError if the kernel does not report its memory. Only tests give `proc` and `trigger`."""
+    def __init__(self, settings: Settings, proc: Path = PROC) -> None:
+        """Raises HostError if the kernel does not report its memory. Only tests give `proc`."""
         self.mode: Literal["off", "warn", "act"] = settings.guard
         self._total = meminfo.read_memory(proc).total
         self.floors: Floors = guard_decisions.choose_floors(settings, self._total)
@@ -183,8 +114,6 @@ class MemoryGuard:
         self._needed = threading.Event()
         self._closed = threading.Event()
         self._files = VitalsFiles(proc)
-        self._alarm = PressureAlarm(trigger(proc / "pressure/memory"))
-        self._pressed_at = float("-inf")
         self._driver_lines = 0
         """Lines of the kernel's log since the start of a load in which the driver was refused memory."""
         self._said_at: float | None = None
@@ -216,8 +145,6 @@ class MemoryGuard:
         self._victims = victims
         if victims:
             self._needed.set()
-            if loads:  # its present sleep may be too long for a load
-                self._alarm.call()
         else:
             self._needed.clear()
 
@@ -238,11 +165,9 @@ class MemoryGuard:
     def close(self) -> None:
         self._closed.set()
         self._needed.set()
-        self._alarm.call()
         if self._thread is not None:
             self._thread.join()
         self._files.close()
-        self._alarm.close()
 
     def _work(self) -> None:
         while not self._closed.is_set():
@@ -253,8 +178,7 @@ class MemoryGuard:
                 again_s = self._look()
             except Exception as error:  # noqa: BLE001 - the next look must come after any failure
                 self._failed(f"{type(error).__name__}: {error}")
-            if not self._closed.is_set() and self._alarm.wait(again_s):
-                self._pressed_at = time.monotonic()
+            self._closed.wait(again_s)
 
     def _rest(self) -> None:
         """Forget earlier readings and sleep until there are engines again."""
@@ -277,14 +201,9 @@ class MemoryGuard:
         loads = _loading(left)
         if loads:
             return KILL_S if self._stop_load(GuardReport(look, verdict), loads) else verdict.again_s
-        return self._pause_without_load(look, verdict)
-
-    def _pause_without_load(self, look: GuardReading, verdict: GuardVerdict) -> float:
-        """Forget the signs of the last load; return seconds until the next look."""
         self._signs.reset()
         self._warned.clear()
-        rests = self._alarm.has_trigger and look.at - self._pressed_at > PRESSED_S
-        return guard_decisions.pause(verdict, look, self.floors) if rests else verdict.again_s
+        return verdict.again_s
 
     def _stop_load(self, report: GuardReport, loads: list[Victim]) -> bool:
         """Stop the cheapest load at a sign that the box is about to freeze."""

@@ -29,12 +29,6 @@ DEFAULTS = {"warn": (12 * GIB, 0.12), "hold": (8 * GIB, 0.08), "kill": (5 * GIB,
 """Each floor, and its largest share of the box, as a Spark's floors would block a small box."""
 FROZEN = 2 * GIB
 """Available memory below which boxes froze: by their owners' reports 1.5 to 2 GiB are too few."""
-SLOW_S = 5.0
-"""Longest interval of looks while nothing loads and the kernel reports pressure by itself."""
-FASTEST = 8 * GIB
-"""Bytes a second of the fastest fall that must be seen before the hold floor."""
-PRESSED_S = 10.0
-"""Time for which looks stay at EVERY_S after the kernel reported pressure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +112,6 @@ class GuardJudge:
 
 def _limits(floors: Floors) -> guard_rules.Floors:
     return guard_rules.Floors(floors.warn, floors.hold, floors.kill)
-
-
-def pause(verdict: GuardVerdict, look: GuardReading, floors: Floors) -> float:
-    """Seconds until the next look while nothing loads and the kernel has reported no pressure lately.
-
-    As long as the fastest fall takes to the hold floor, so that it is seen as early as with EVERY_S.
-    """
-    if verdict.level is not GuardLevel.OK:
-        return verdict.again_s
-    return max(EVERY_S, min(SLOW_S, (look.available - floors.hold) / FASTEST))
 
 
 def cheapest_victim(victims: Iterable[Victim], lacking: int) -> Victim | None:
