@@ -36,28 +36,16 @@ async def left(box: Any) -> set[str]:
     return {info.name for info in here} | {m.partition("/")[2] for m in leftovers.processes_of_owner(box.owner)}
 
 
-@pytest.mark.parametrize(
-    ("animal", "code", "words"),
-    [
-        ("out-of-memory", "out_of_memory", "Tried to allocate 20.00 GiB"),
-        ("never-ready", "no_progress", "made no progress"),
-        ("lies-about-health", "bad_answer", "its answer was empty"),
-        ("no-words", "engine_crash", "code 3"),
-    ],
-)
-async def test_a_container_that_does_not_come_up(
-    open_real_box: Any, make_real_profile: Callable[..., Any], animal: str, code: str, words: str
-) -> None:
+async def test_a_container_that_does_not_come_up(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
     """The client gets the reason, and neither container nor process stays."""
-    patience = {"no_progress_s": 60} if code == "no_progress" else {}
-    async with open_real_box(make_real_profile(BAD, animal), **patience) as box:
+    async with open_real_box(make_real_profile(BAD, "out-of-memory")) as box:
         status, error = await box.chat(BAD)
-        assert (status, error["code"]) == (400, code)
-        assert words in error["message"]
+        assert (status, error["code"]) == (400, "out_of_memory")
+        assert "Tried to allocate 20.00 GiB" in error["message"]
         assert await left(box) == set()
 
 
-@pytest.mark.parametrize("animal", ["slow", "wont-stop", "forks-orphans"])
+@pytest.mark.parametrize("animal", ["wont-stop", "forks-orphans"])
 async def test_a_container_that_serves_is_gone_for_the_next(
     open_real_box: Any, make_real_profile: Callable[..., Any], animal: str
 ) -> None:
@@ -67,17 +55,6 @@ async def test_a_container_that_serves_is_gone_for_the_next(
         assert await box.chat(B) == (200, {})
         assert await left(box) == {f"sparkdash-{B}"}
         await box.supervisor.stop(None)
-        assert await left(box) == set()
-
-
-async def test_a_container_that_dies_while_it_serves(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
-    """Told with its last words, and removed."""
-    async with open_real_box(make_real_profile(A, "dies-at-first-request")) as box:
-        await box.use(A)
-        async with asyncio.timeout(30):
-            await box.until(lambda: box.states() == {A: "failed"})
-        failure = box.bus.snapshot.engines[A].failure
-        assert (failure.code, "KeyError" in failure.message) == ("engine_crash", True)
         assert await left(box) == set()
 
 

@@ -44,35 +44,6 @@ async def test_an_engine_that_does_not_come_up(
         assert set(box.bus.snapshot.parked) == ({"bad"} if parked else set())
 
 
-async def test_whoever_ran_before_serves_again(open_box: Any, make_profile: Callable[..., Any]) -> None:
-    """One fall back, after the failure was told."""
-    async with open_box(make_profile("good"), make_profile("bad", "out-of-memory")) as box:
-        assert await box.chat("good") == (200, {})
-        assert (await box.chat("bad"))[1]["code"] == "out_of_memory"
-        await box.supervisor.settled()
-        assert box.running() == ["good"]
-        assert box.left() == {"sparkdash-good"}
-        await box.supervisor.stop(None)
-        assert box.left() == set()
-
-
-async def test_the_second_failure_parks(open_box: Any, make_profile: Callable[..., Any]) -> None:
-    """With its reason and last words, and nothing is evicted for it any more; released, it is tried."""
-    async with open_box(make_profile("bad", "crashes")) as box:
-        assert (await box.chat("bad"))[0] == 400
-        await box.use("bad")
-        failure = box.bus.snapshot.parked["bad"].failure
-        assert (failure.code, "KeyError" in failure.log_tail[-1]) == ("engine_crash", True)
-        swaps = len(box.bus.snapshot.swaps)
-        status, error = await box.chat("bad")
-        assert (status, error["code"]) == (400, "engine_crash")
-        assert "bad is parked after 2 failures" in error["message"]
-        assert len(box.bus.snapshot.swaps) == swaps
-        assert (await box.client.post("/api/release", json={"profile": "bad"})).status_code == 200
-        await box.chat("bad")
-        assert len(box.bus.snapshot.swaps) == swaps + 1
-
-
 @pytest.mark.parametrize("animal", ["", "slow", "wont-stop", "forks-orphans"])
 async def test_an_engine_that_serves_is_gone_when_it_is_stopped(
     open_box: Any, make_profile: Callable[..., Any], animal: str
