@@ -22,10 +22,10 @@ from sparkdash.engines import argv
 from sparkdash.errors import ProfileError
 from sparkdash.sim import formats, prompt, prose
 from sparkdash.sim.engine import RefusedError, SimulatedEngine, bad_json, too_long, too_many, unknown_model
-from sparkdash.sim.faults import AT_START, HEALTHY, Behaviour, Hang, behaviour
+from sparkdash.sim.faults import AT_START, Behaviour, behaviour
 from sparkdash.sim.formats import NEWER, PROTOCOLS, GeneratedAnswer, GenerationRoute, compact
 from sparkdash.sim.http_server import HttpRequest, HttpResponse
-from sparkdash.sim.metrics import SimulatedGauges, exposition, garbled
+from sparkdash.sim.metrics import SimulatedGauges, exposition
 from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, token_id, tokenize
 from sparkdash.units import GIB
 
@@ -139,9 +139,8 @@ class App:
         cache = PrefixCache(spec.kv_tokens)
         self.context = min(profile.context or spec.kv_tokens, cache.capacity)
         clock = clock or SimulationClock()
-        speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
         seats = argv.parse_token_count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
-        self.engine = SimulatedEngine(SimulatedTiming(spec, speed), cache, clock, seats=seats)
+        self.engine = SimulatedEngine(SimulatedTiming(spec), cache, clock, seats=seats)
         self.trigger = FaultTrigger(self.engine, clock, spec)
         self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)
         self._created = int(time.time())
@@ -153,7 +152,6 @@ class App:
             "/v1/messages/count_tokens": {"POST": self._count},
             "/v1/embeddings": {"POST": self._embeddings},
             "/tokenize": {"POST": self._tokenize},
-            "/wake_up": {"POST": self._wake_up},
             "/sim/fault": {"POST": self._fault},
         }
         for path, protocol in PROTOCOLS.items():
@@ -209,16 +207,12 @@ class App:
             limit = min(limit, self.context // 8)
             tokens += [FILLING] * (self.context - len(tokens) - limit)
         words = prose.cut_answer(*self._words(ask, seed), limit=limit, stops=ask.stops)
-        kind = body.get("response_format")
-        formatted = isinstance(kind, dict) and kind.get("type") != "text"
-        run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
+        run = self.engine.submit(tokens, words, limit=limit, seed=seed)
         thinks = (self.profile.sim or SimSpec()).reasoning_tokens if _may_think(body) else 0
         return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
 
     def _words(self, ask: prompt.GenerationRequest, seed: str) -> tuple[Iterator[bytes], int | None]:
         """Return (tokens of the answer, number after which it ends by itself)."""
-        if self.behaviour.empty_answers:
-            return iter(()), None
         if ask.orders.call:
             arguments = tokenize(ask.orders.call.arguments)
             return iter(arguments), len(arguments)
@@ -252,15 +246,14 @@ class App:
         return HttpResponse(compact({"version": f"{sparkdash.__version__}+sim"}))
 
     async def _metrics(self, _: HttpRequest) -> HttpResponse:
-        page = garbled() if self.behaviour.garbled_metrics else exposition(self.engine.counters, self.gauges())
+        page = exposition(self.engine.counters, self.gauges())
         return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
 
     def gauges(self) -> SimulatedGauges:
         cache, told = self.engine.cache, self.engine.reported
         return SimulatedGauges(
-            model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,
-            kv_usage=told.kv_usage, asleep=self.asleep, block=cache.block, blocks=cache.blocks, context=self.context,
-            kv_bytes=self._kv_bytes,
+            model=self.profile.name, running=told.running, waiting=told.waiting, kv_usage=told.kv_usage,
+            block=cache.block, blocks=cache.blocks, context=self.context, kv_bytes=self._kv_bytes,
         )  # fmt: skip
 
     async def _models(self, _: HttpRequest) -> HttpResponse:
@@ -293,16 +286,6 @@ class App:
         # after the answer: the fault may stop this process
         asyncio.get_running_loop().call_soon(self.trigger.arm, order)
         return HttpResponse(compact({"fault": order.fault}))
-
-    async def _wake_up(self, _: HttpRequest) -> HttpResponse:
-        if self.asleep:
-            self.engine.change(HEALTHY)
-        return HttpResponse(content_type=None)
-
-    @property
-    def asleep(self) -> bool:
-        """Whether the engine was put to sleep and has nothing left to do."""
-        return self.behaviour.hang is Hang.SLEEP and not self.engine.running
 
 
 def _may_think(body: dict[str, Any]) -> bool:

@@ -45,7 +45,6 @@ class SimulatedRequest:
     cached: int = 0
     computed: int = 0
     produced: int = 0
-    deferred: bool = False
     prefill_s: float | None = None
     """Fixed prefill time of the whole prompt; None: computed by SimulatedTiming."""
     holding: HeldBlocks = field(default_factory=HeldBlocks)
@@ -121,7 +120,6 @@ class StepReport:
 
     running: int = 0
     waiting: int = 0
-    deferred: int = 0
     kv_usage: float = 0.0
 
 
@@ -145,7 +143,6 @@ class SimulatedEngine:
         self._seats = seats
         self._wake = asyncio.Event()
         self._held: set[SimulatedRequest] = set()
-        self._compiling_grammars: set[asyncio.Task[None]] = set()
 
     def change(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -154,24 +151,14 @@ class SimulatedEngine:
         self.on_change()
 
     def submit(
-        self, tokens: list[bytes], words: Iterator[GeneratedToken], *, limit: int, seed: str, formatted: bool = False
+        self, tokens: list[bytes], words: Iterator[GeneratedToken], *, limit: int, seed: str
     ) -> SimulatedRequest:
-        """Queue a request; its pieces come through `stream`. `formatted`: the answer follows a grammar."""
+        """Queue a request; its pieces come through `stream`."""
         run = SimulatedRequest(tokens, words, seeded_random(seed), self._clock.now(), limit, prompt=len(tokens))
         run.prefill_s = self.behaviour.prefill_s or None
-        if formatted and self.behaviour.grammar_s:
-            run.deferred = True
-            compiling = asyncio.create_task(self._compile_grammar(run, self.behaviour.grammar_s))
-            self._compiling_grammars.add(compiling)
-            compiling.add_done_callback(self._compiling_grammars.discard)
         self.waiting.append(run)
         self._wake.set()
         return run
-
-    async def _compile_grammar(self, run: SimulatedRequest, seconds: float) -> None:
-        await self._sleep(seconds)
-        run.deferred = False
-        self._wake.set()
 
     async def stream(self, run: SimulatedRequest) -> AsyncIterator[AnswerPiece]:
         """Yield the pieces of an answer up to the one with `finish`. A reader that stops early must `abort`."""
@@ -218,14 +205,13 @@ class SimulatedEngine:
             self._report()
 
     def _hangs(self) -> bool:
-        hang = self.behaviour.hang
-        return hang in (Hang.CORE, Hang.SPIN, Hang.STALL) or (hang is Hang.SLEEP and not self.running)
+        return self.behaviour.hang in (Hang.CORE, Hang.SPIN, Hang.STALL)
 
     async def _until_it_moves(self) -> None:
         while self._hangs():
             self._wake.clear()
             if self.behaviour.hang is Hang.STALL and self._held.isdisjoint((*self.running, *self.waiting)):
-                await self._sleep(self.behaviour.recovers_s)
+                await self._clock.sleep_until(self._clock.now() + self.behaviour.recovers_s / self._pace.scale)
                 self.change(HEALTHY)
             else:
                 await self._wake.wait()
@@ -238,17 +224,11 @@ class SimulatedEngine:
         if self.behaviour is compiling:  # else another fault has begun meanwhile
             self.change(HEALTHY)
 
-    async def _sleep(self, seconds: float) -> None:
-        await self._clock.sleep_until(self._clock.now() + seconds / self._pace.scale)
-
     def _report(self) -> None:
-        deferred = sum(run.deferred for run in self.waiting)
-        self.reported = StepReport(len(self.running), len(self.waiting), deferred, self.cache.usage)
+        self.reported = StepReport(len(self.running), len(self.waiting), self.cache.usage)
 
     def _next(self) -> SimulatedRequest | None:
-        if self.behaviour.hang in (Hang.ADMISSION, Hang.SLEEP):
-            return None
-        return next((run for run in self.waiting if not run.deferred), None)
+        return self.waiting[0] if self.waiting and self.behaviour.hang is not Hang.ADMISSION else None
 
     def _plan(self) -> tuple[dict[SimulatedRequest, int], list[SimulatedRequest]]:
         """Return prompt tokens to compute by request, and the decoding requests."""
@@ -352,11 +332,8 @@ class SimulatedEngine:
     def _finish(self, run: SimulatedRequest, reason: str) -> None:
         self.running.remove(run)
         self.cache.release(run.holding)
-        admitted, first = run.admitted or run.arrived, run.first or run.last
-        self.counters.done(
-            reason, prompt=run.prompt, cached=run.cached, generated=run.produced, limit=run.limit,
-            queue_s=admitted - run.arrived, prefill_s=first - admitted, decode_s=run.last - first,
-        )  # fmt: skip
+        prefill_s = (run.first or run.last) - (run.admitted or run.arrived)
+        self.counters.done(reason, computed=run.prompt - run.cached, prefill_s=prefill_s)
 
     def _room(self, run: SimulatedRequest, tokens: int) -> bool:
         """Reserve cache blocks for `tokens` of `run`, preempting the requests admitted last, finally itself."""

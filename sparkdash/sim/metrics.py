@@ -1,4 +1,4 @@
-"""Counters and histograms of the simulated engine, updated at the same moments as vLLM's."""
+"""Counters and histograms of the simulated engine that sparkdash reads, updated at the same moments as vLLM's."""
 
 from __future__ import annotations
 
@@ -51,12 +51,8 @@ class SimulatedCounters:
         self.preemptions = self.drafts = 0
         self.accepted_at = [0] * positions
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
-        self.ttft, self.itl, self.tpot = Histogram(TTFT_LE), Histogram(ITL_LE), Histogram(ITL_LE)
-        self.e2e, self.queue, self.inference, self.prefill, self.decode = (Histogram(LATENCY_LE) for _ in range(5))
-        self.step_tokens = Histogram(STEP_LE)
-        self.prompt_lengths, self.generated_lengths, self.limits, self.computed_lengths = (
-            Histogram(TOKENS_LE) for _ in range(4)
-        )
+        self.ttft, self.itl, self.prefill = Histogram(TTFT_LE), Histogram(ITL_LE), Histogram(LATENCY_LE)
+        self.step_tokens, self.computed_lengths = Histogram(STEP_LE), Histogram(TOKENS_LE)
 
     @property
     def prompt_computed(self) -> int:
@@ -81,22 +77,10 @@ class SimulatedCounters:
         """Count a step with output: generated tokens, and computed ones of prompts that gave their first token."""
         self.step_tokens.observe(tokens)
 
-    def done(
-        self, reason: str, *, prompt: int, cached: int, generated: int, limit: int,
-        queue_s: float, prefill_s: float, decode_s: float,
-    ) -> None:  # fmt: skip
+    def done(self, reason: str, *, computed: int, prefill_s: float) -> None:
         self.finished[reason] += 1
-        self.queue.observe(queue_s)
         self.prefill.observe(prefill_s)
-        self.decode.observe(decode_s)
-        self.inference.observe(prefill_s + decode_s)
-        self.e2e.observe(queue_s + prefill_s + decode_s)
-        if generated > 1:
-            self.tpot.observe(decode_s / (generated - 1))
-        self.prompt_lengths.observe(prompt)
-        self.generated_lengths.observe(generated)
-        self.limits.observe(limit)
-        self.computed_lengths.observe(prompt - cached)
+        self.computed_lengths.observe(computed)
 
 
 STARTED = time.time()
@@ -110,9 +94,7 @@ class SimulatedGauges:
     model: str
     running: int
     waiting: int
-    deferred: int
     kv_usage: float
-    asleep: bool
     block: int
     blocks: int
     context: int
@@ -146,9 +128,6 @@ class _Page:
         self._head(f"{name}_total", "counter", text)
         for extra, one in self._children(value):
             self._line(f"{name}_total", extra, one)
-        self._head(f"{name}_created", "gauge", text)
-        for extra, _ in self._children(value):
-            self._line(f"{name}_created", extra, STARTED)
 
     def _children(self, value: Labelled | float) -> list[tuple[dict[str, str], float]]:
         if not isinstance(value, tuple):
@@ -162,8 +141,6 @@ class _Page:
             self._line(f"{name}_bucket", self._with(("le", bound)), count)
         self._line(f"{name}_count", self._labels, sum(values.counts))
         self._line(f"{name}_sum", self._labels, values.total)
-        self._head(f"{name}_created", "gauge", text)
-        self._line(f"{name}_created", self._labels, STARTED)
 
     def _with(self, extra: tuple[str, str]) -> dict[str, str]:
         return dict(sorted((*self._labels.items(), extra)))
@@ -191,20 +168,6 @@ def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
         engine="0",
     )  # fmt: skip
     return "\n".join(page.lines) + "\n"
-
-
-def garbled() -> str:
-    return (
-        "<html><body>502 Bad Gateway</body></html>\n"
-        "# TYPE vllm:generation_tokens_total counter\n"
-        'vllm:generation_tokens_total{engine="0",model_name="x" 12.0\n'
-        'vllm:num_requests_running{engine="0"} NaN\n'
-        "vllm:kv_cache_usage_perc{} +Inf\n"
-        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 3\n'
-        'vllm:time_to_first_token_seconds_bucket{le="0.25"} -1\n'
-        'vllm:prompt_tokens_total{engine="0"} twelve\n'
-        "vllm:prefix_cache_que"
-    )
 
 
 def _process(page: _Page) -> None:
@@ -235,9 +198,9 @@ def _figures(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) 
         counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, ("position", accepted))
     gauge("vllm:num_requests_running", "Number of requests in model execution batches.", gauges.running)
     gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", gauges.waiting)
-    waiting = {"capacity": gauges.waiting - gauges.deferred, "deferred": gauges.deferred}
+    waiting = {"capacity": gauges.waiting, "deferred": 0}
     gauge("vllm:num_requests_waiting_by_reason", "Number of waiting requests by reason.", ("reason", waiting))
-    states = {"awake": not gauges.asleep, "weights_offloaded": gauges.asleep, "discard_all": 0}
+    states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
     gauge("vllm:engine_sleep_state", "Engine sleep state.", ("sleep_state", states))
     gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", gauges.kv_usage)
     counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", counters.preemptions)
@@ -257,22 +220,11 @@ def _figures(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) 
 
 
 def _histograms(counters: SimulatedCounters) -> dict[str, tuple[str, Histogram]]:
-    phase = "Histogram of time spent in {} phase for request."
     return {
-        "request_prompt_tokens": ("Number of prefill tokens processed.", counters.prompt_lengths),
-        "request_generation_tokens": ("Number of generation tokens processed.", counters.generated_lengths),
         "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", counters.step_tokens),
-        "request_params_max_tokens": ("Histogram of the max_tokens request parameter.", counters.limits),
         "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", counters.ttft),
         "inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", counters.itl),
-        "request_time_per_output_token_seconds": (
-            "Histogram of time_per_output_token_seconds per request.", counters.tpot,
-        ),
-        "e2e_request_latency_seconds": ("Histogram of e2e request latency in seconds.", counters.e2e),
-        "request_queue_time_seconds": (phase.format("WAITING"), counters.queue),
-        "request_inference_time_seconds": (phase.format("RUNNING"), counters.inference),
-        "request_prefill_time_seconds": (phase.format("PREFILL"), counters.prefill),
-        "request_decode_time_seconds": (phase.format("DECODE"), counters.decode),
+        "request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", counters.prefill),
         "request_prefill_kv_computed_tokens": (
             "Histogram of new KV tokens computed during prefill.", counters.computed_lengths,
         ),

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -118,12 +117,6 @@ def out_of_memory() -> Iterator[str]:
     yield log_line(CORE, f"{told} capacity of 121.69 GiB of which 1.12 GiB is free. (simulated)", "ERROR")
     told = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
     yield log_line(API, told, "ERROR")
-
-
-def fatal() -> Iterator[str]:
-    yield log_line(CORE, "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
-    told = "CUDA error: an illegal memory access was encountered (simulated)"
-    yield log_line(CORE, f"[core.py:1512] torch.AcceleratorError: {told}", "ERROR")
 
 
 def port_in_use(port: int) -> str:
@@ -269,7 +262,10 @@ def start_compiler(seconds: float) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it leaves no zombie
     if os.fork():
         return
-    _leave_parent()
+    os.closerange(0, 1024)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     Path("/proc/self/comm").write_text(COMPILER)
     end = time.monotonic() + seconds
     while time.monotonic() < end and os.getppid() == parent:
@@ -280,14 +276,13 @@ def start_compiler(seconds: float) -> None:
 CLAIM_S = 0.25
 """Interval of claim checks; the claim is written when it changed."""
 STATS_S = 10.0
-ORPHAN_S = 120.0
 
 
 async def run_process(profile: Profile, port: int) -> int:
     """Run a whole engine process; return its exit code. Raises ProfileError for an unknown fault."""
     app = App(profile)
-    stop = _stop_signal(lambda: app.behaviour.ignores_signals)
-    sock = _bind(port, pretend_taken=app.behaviour.port_taken)
+    stop = _stop_signal()
+    sock = _bind(port)
     if sock is None:
         _print(port_in_use(port))
         return 1
@@ -296,7 +291,7 @@ async def run_process(profile: Profile, port: int) -> int:
         return await _until(stop, _work(app, sock, claim))
     finally:
         sock.close()
-        claim.release()
+        claim.remove()
 
 
 class ClaimWriter:
@@ -305,23 +300,15 @@ class ClaimWriter:
     def __init__(self, profile: Profile, app: App) -> None:
         self._app = app
         self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
-        self._began = time.monotonic()
-        self._meter = GpuMeter(self._began)
-        pid = _fork_orphan() if app.behaviour.orphan else None
-        self._orphaned = pid is not None
-        self._file = ClaimFile(profile.name, pid=pid)
+        self._meter = GpuMeter(time.monotonic())
+        self._file = ClaimFile(profile.name)
+        self.remove = self._file.remove
         self.loaded = 0.0
 
     def tell(self) -> None:
         now, engine = time.monotonic(), self._app.engine
         share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
-        leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
-        self._file.write(int(self.loaded * self._bytes + leaked), share, round(watts, 1))
-
-    def release(self) -> None:
-        """Remove the claim; an orphan keeps it."""
-        if not self._orphaned:
-            self._file.remove()
+        self._file.write(int(self.loaded * self._bytes), share, round(watts, 1))
 
 
 async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
@@ -337,7 +324,7 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
         change.carry_out()
         tasks.create_task(app.run())
         tasks.create_task(_every(STATS_S, _Stats(app).log))
-        site = await serve_http(app.handle, sock, log=partial(_access, app))
+        site = await serve_http(app.handle, sock, log=_access)
         _say_all(serving_lines(port))
         try:
             await asyncio.Event().wait()
@@ -349,7 +336,7 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
 async def _load(app: App, port: int, holder: ClaimWriter) -> int:
     """Print the load as it proceeds; return 0, or the exit code of a load that dies."""
     spec = app.profile.sim or SimSpec()
-    load_s = spec.load_s / spec.time_scale / app.behaviour.speed
+    load_s = spec.load_s / spec.time_scale
     lines = chain(
         opening(app.profile, app.context, port),
         loading(
@@ -360,8 +347,6 @@ async def _load(app: App, port: int, holder: ClaimWriter) -> int:
     began = time.monotonic()
     for line in lines:
         await _pause(began + line.at * load_s)
-        if app.behaviour.stuck_at is not None and line.at >= app.behaviour.stuck_at:
-            await asyncio.Event().wait()
         if app.behaviour.dies_at is not None and line.at >= app.behaviour.dies_at:
             _say_all(out_of_memory())
             return 1
@@ -381,9 +366,6 @@ class _Change:
 
     def carry_out(self) -> None:
         behaviour = self._app.behaviour
-        if behaviour.dies:
-            _say_all(fatal())
-            os._exit(1)
         self._spinner.switch(on=behaviour.hang is Hang.SPIN)
         if behaviour.hang is Hang.PROCESS:
             self._app.engine.behaviour = HEALTHY  # as soon as somebody lets it go on
@@ -405,7 +387,7 @@ class _Stats:
         rates = (prompt - self._prompt) / STATS_S, (generated - self._generated) / STATS_S
         self._prompt, self._generated = prompt, generated
         moved, before, self._before = any(rates), self._before, any(rates)
-        if self._app.behaviour.quiet or not (moved or before):
+        if not (moved or before):
             return
         hit = counters.hits / counters.queries if counters.queries else 0.0
         told = (
@@ -416,32 +398,23 @@ class _Stats:
         _print(log_line(API, told))
 
 
-def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
+def _bind(port: int) -> socket.socket | None:
     # asyncio sends small pieces at once only through a socket that says that it is TCP
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(("127.0.0.1", port))
     except OSError:
-        pretend_taken = True
-    if not pretend_taken:
-        return sock
-    sock.close()
-    return None
+        sock.close()
+        return None
+    return sock
 
 
-def _stop_signal(ignored: Callable[[], bool]) -> asyncio.Event:
-    """Return the event that SIGTERM and SIGINT set, unless they are ignored."""
+def _stop_signal() -> asyncio.Event:
+    """Return the event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
-
-    def signalled() -> None:
-        if ignored():
-            _print(log_line(API, "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
-        else:
-            stop.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, signalled)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 
 
@@ -470,32 +443,14 @@ async def _pause(until: float) -> None:
     await asyncio.sleep(max(0.0, until - time.monotonic()))
 
 
-def _leave_parent() -> None:
-    """Let go of what a fork shares with its parent: descriptors, and the handlers of signals."""
-    os.closerange(0, 1024)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _fork_orphan() -> int:
-    """Fork a child in the same process group that outlives its parent and holds the memory. SIGTERM ends it."""
-    child = os.fork()
-    if child:
-        return child
-    _leave_parent()
-    time.sleep(ORPHAN_S)
-    os._exit(0)
-
-
 def _say_all(lines: Iterator[str]) -> None:
     for line in lines:
         _print(line)
 
 
-def _access(app: App, line: str) -> None:
+def _access(line: str) -> None:
     """Print an access line, except for probes that come every second."""
-    if '"GET ' not in line and not app.behaviour.quiet:
+    if '"GET ' not in line:
         _print(line)
 
 
@@ -511,7 +466,7 @@ CONTEXT = 32768
 async def run_worker(profile: Profile, port: int) -> int:
     claim = ClaimFile(profile.name)
     try:
-        return await _until(_stop_signal(lambda: False), _worker_work(profile, port, claim))
+        return await _until(_stop_signal(), _worker_work(profile, port, claim))
     finally:
         claim.remove()
 

@@ -38,9 +38,8 @@ class SimulationClock:
 class SimulatedTiming:
     """Durations of one spec."""
 
-    def __init__(self, spec: SimSpec, factor: float = 1.0) -> None:
-        """`factor` scales all speeds beyond the spec's own time_scale."""
-        self.scale = spec.time_scale * factor
+    def __init__(self, spec: SimSpec) -> None:
+        self.scale = spec.time_scale
         self.acceptance = spec.acceptance
         self.tokens_per_step = 1.0 + expected_accepted(spec.acceptance)
         self._speeds = tuple(sorted(spec.speeds, key=lambda speed: speed.context)) or (

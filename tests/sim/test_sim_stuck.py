@@ -21,40 +21,6 @@ from sparkdash.telemetry.exposition import Scrape
 MakeProfile = Callable[..., Profile]
 
 
-async def answered(url: str, **body: Any) -> dict[str, Any]:
-    async with httpx.AsyncClient(timeout=60, verify=False) as http:
-        reply = await http.post(
-            f"{url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], **body}
-        )
-    return dict(reply.json())
-
-
-async def test_lies_about_health(make_profile: MakeProfile) -> None:
-    async with (
-        serving(make_profile(fault="lies-about-health")) as (app, url),
-        httpx.AsyncClient(verify=False, timeout=60) as http,
-    ):
-        assert (await http.get(f"{url}/health")).status_code == 200
-        answer = await answered(url)
-        assert (answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]) == ("", 0)
-        streamed = await http.post(f"{url}/v1/chat/completions", json={"messages": [{"role": "user"}], "stream": True})
-        assert "[DONE]" in streamed.text
-        assert app.engine.counters.generated == 0
-
-
-async def test_bad_metrics(make_profile: MakeProfile, read_metrics: Any) -> None:
-    async with serving(make_profile(fault="bad-metrics", time_scale=100)) as (_, url):
-        seen = await read_metrics(url)
-        assert seen.total("vllm:generation_tokens_total") is None
-        assert (await answered(url, max_tokens=5))["usage"]["completion_tokens"] == 5
-
-
-async def test_slow(make_profile: MakeProfile, virtual_clock: Any) -> None:
-    async with serving(make_profile(fault="slow"), clock=virtual_clock) as (app, url):
-        await answered(url, max_tokens=41)
-        assert app.engine.counters.decode.total == pytest.approx(10.0, rel=0.01), "40 tokens at a tenth of 40 tok/s"
-
-
 def test_an_unknown_animal_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ProfileError) as caught:
         behaviour("purple")
@@ -78,10 +44,6 @@ RUNNING, WAITING, KV = "vllm:num_requests_running", "vllm:num_requests_waiting",
 def figures(seen: Scrape) -> list[float | None]:
     """All that a working engine moves, but the use of its KV cache."""
     return [seen.total(name) for name in COUNTERS]
-
-
-def by_reason(seen: Scrape, reason: str) -> float | None:
-    return seen.total("vllm:num_requests_waiting_by_reason", "reason", (reason,))
 
 
 @asynccontextmanager
@@ -154,7 +116,7 @@ async def test_a_first_step_that_hangs_has_not_told_of_its_request(
 async def test_waiting_only_serves_who_runs_and_nobody_else(
     make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
 ) -> None:
-    """Running 0, waiting 2 for capacity, KV 0 %; who leaves is no longer counted; healed, the next is answered."""
+    """Running 0, waiting 2, KV 0 %; who leaves is no longer counted; healed, the next is answered."""
     async with serving(make_profile(fault="waiting-only"), clock=virtual_clock) as (app, url):
         async with asking(url) as (first,):
             assert (await first).json()["usage"]["completion_tokens"] == 400
@@ -162,7 +124,6 @@ async def test_waiting_only_serves_who_runs_and_nobody_else(
             await eventually(lambda: app.engine.reported.waiting == 2)
             seen = await read_metrics(url)
             assert [seen.total(name) for name in (RUNNING, WAITING, KV)] == [0, 2, 0]
-            assert (by_reason(seen, "capacity"), by_reason(seen, "deferred")) == (2, 0)
             stuck[0].cancel()
             await eventually(lambda: app.engine.reported.waiting == 1)
             assert await status(url, "/sim/fault", fault=None) == 200
@@ -223,40 +184,6 @@ async def test_a_first_prompt_waits_for_the_compiler_and_the_second_does_not(
         assert 300 < virtual_clock.now() < 310
 
 
-async def test_a_grammar_is_compiled_while_its_request_is_deferred(
-    make_profile: MakeProfile, eventually: Eventually, read_metrics: ReadMetrics
-) -> None:
-    async with (
-        serving(make_profile(fault="grammar", time_scale=30)) as (app, url),
-        asking(url, max_tokens=4, response_format={"type": "json_object"}) as (formatted,),
-    ):
-        await eventually(lambda: app.engine.reported.deferred == 1)
-        seen = await read_metrics(url)
-        async with asking(url, max_tokens=4) as (plain,):
-            assert (await plain).status_code == 200
-        assert not formatted.done()
-        assert (await formatted).json()["usage"]["completion_tokens"] == 4
-    assert (seen.total(RUNNING), by_reason(seen, "capacity"), by_reason(seen, "deferred")) == (0, 0, 1)
-
-
-async def test_an_engine_that_sleeps_says_so_and_holds_who_comes_until_it_is_woken(
-    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
-) -> None:
-    async with serving(make_profile(fault="asleep"), clock=virtual_clock) as (app, url):
-        async with asking(url) as (first,):
-            assert (await first).json()["usage"]["completion_tokens"] == 400
-        async with asking(url) as (held,):
-            await eventually(lambda: len(app.engine.waiting) == 1)
-            seen = await read_metrics(url)
-            assert [seen.total(name) for name in (RUNNING, WAITING)] == [0, 0]
-            state = "vllm:engine_sleep_state"
-            told = [seen.total(state, "sleep_state", (name,)) for name in ("awake", "weights_offloaded")]
-            assert told == [0, 1]
-            assert await status(url, "/wake_up", now=True) == 200
-            assert (await held).status_code == 200
-        assert (await read_metrics(url)).total(state, "sleep_state", ("awake",)) == 1
-
-
 async def test_the_profile_says_when_its_fault_begins(make_profile: MakeProfile, virtual_clock: Any) -> None:
     profile = make_profile(fault="waiting-only", fault_after_tokens=20, fault_after_s=7200)
     async with serving(profile, clock=LateClock()) as (app, url):
@@ -283,5 +210,10 @@ async def test_a_fault_of_the_start_cannot_begin_later(make_profile: MakeProfile
     with pytest.raises(ProfileError, match="cannot begin while the engine serves"):
         App(make_profile(fault="dies-loading", fault_after_s=5))
     async with serving(make_profile()) as (_, url):
-        for order in ({"fault": "slow"}, {"fault": "purple"}, {"fault": 7}, {"fault": "quiet", "after_s": "soon"}):
+        for order in (
+            {"fault": "only-chat"},
+            {"fault": "purple"},
+            {"fault": 7},
+            {"fault": "frozen", "after_s": "soon"},
+        ):
             assert await status(url, "/sim/fault", **order) == 400
