@@ -66,9 +66,9 @@ class Judgement(NamedTuple):
     pressed: bool
     """Whether rising pressure made the level one worse."""
     kill: bool
-    fall: float
+    fall: float = 0.0
     """Bytes a second by which available memory falls; 0 without a fall."""
-    again_s: float
+    again_s: float = EVERY_S
     """Seconds until the next look."""
 
 

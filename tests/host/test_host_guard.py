@@ -125,7 +125,7 @@ def test_the_engine_is_killed_with_all_its_processes(box: Box, guarded: Any, eng
     report = reports.get(timeout=SOON)
     while report.killed is None:  # a level, when it had not looked before memory fell
         report = reports.get(timeout=SOON)
-    assert (report.killed.profile, report.processes, report.verdict.level) == ("a", 2, GuardLevel.KILL)
+    assert (report.killed.profile, report.processes, report.level) == ("a", 2, GuardLevel.KILL)
     assert process.wait(SOON) == -9
     assert select.select([watch], [], [], SOON)[0] == [watch]
     os.close(watch)
@@ -173,7 +173,7 @@ def test_a_guard_that_only_warns_kills_nobody(box: Box, guarded: Any, engine: An
         box.write(gib)
         guard.watch((victim(container),))
         told.append(reports.get(timeout=SOON))
-    assert [report.verdict.level for report in told] == ["kill", "hold", "warn", "ok"]
+    assert [report.level for report in told] == ["kill", "hold", "warn", "ok"]
     assert all(report.killed is None for report in told)
     assert process.poll() is None
 
@@ -184,9 +184,9 @@ def test_other_floors_hold_from_the_next_look_on(box: Box, guarded: Any, engine:
     process, container = engine()
     box.write(7)
     guard.watch((victim(container),))
-    assert reports.get(timeout=SOON).verdict.level is GuardLevel.HOLD
+    assert reports.get(timeout=SOON).level is GuardLevel.HOLD
     guard.govern(Settings(guard="off", guard_hold_gib=6, guard_kill_gib=4))
-    assert reports.get(timeout=SOON).verdict.level is GuardLevel.WARN
+    assert reports.get(timeout=SOON).level is GuardLevel.WARN
     assert (guard.mode, process.poll()) == ("warn", None)
     guard.govern(Settings(guard="act", guard_kill_gib=20))
     assert reports.get(timeout=SOON).killed.profile == "a"
@@ -205,9 +205,9 @@ def test_without_an_engine_it_sleeps_and_with_one_it_wakes(box: Box, guarded: An
     process, container = engine()
     assert reports.empty()
     guard.watch((victim(container),))
-    assert reports.get(timeout=SOON).verdict.level is GuardLevel.KILL
+    assert reports.get(timeout=SOON).level is GuardLevel.KILL
     guard.watch(())
-    assert reports.get(timeout=SOON).verdict.level is GuardLevel.OK
+    assert reports.get(timeout=SOON).level is GuardLevel.OK
     assert process.poll() is None
 
 

@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory import Floors, GuardLevel
-from sparkdash.host.guard_rules import EVERY_S, KILL_S, OWED_S, QUICK_S, REACH_S, GuardReading
-from sparkdash.host.memory.guard_decisions import (
-    FROZEN,
-    GuardJudge,
-    Victim,
-    cheapest_victim,
-    choose_floors,
+from sparkdash.host.guard_rules import (
+    EVERY_S,
+    HOLD,
+    KILL,
+    KILL_S,
+    OK,
+    OWED_S,
+    QUICK_S,
+    REACH_S,
+    WARN,
+    GuardReading,
+    Rules,
 )
+from sparkdash.host.memory.guard_decisions import FROZEN, Victim, cheapest_victim, choose_floors, rule_floors
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -29,7 +35,7 @@ class Box:
     """Looks half a second apart."""
 
     def __init__(self) -> None:
-        self.judge = GuardJudge(FLOORS)
+        self.judge = Rules(rule_floors(FLOORS))
         self.at = (i / 2 for i in count())
 
     def see(self, *gib: float, pressure: float | None = None) -> Any:
@@ -65,8 +71,8 @@ def test_a_floor_that_the_owner_sets_counts_as_it_is_and_lifts_the_milder_ones()
     assert (found.warn, found.hold, found.kill) == (20 * GIB, 20 * GIB, 20 * GIB)
 
 
-@pytest.mark.parametrize(("gib", "level"), [(30, "ok"), (12, "ok"), (11, "warn"), (7.9, "hold"), (4.9, "kill")])
-def test_a_level_begins_under_its_floor(gib: float, level: str) -> None:
+@pytest.mark.parametrize(("gib", "level"), [(30, OK), (12, OK), (11, WARN), (7.9, HOLD), (4.9, KILL)])
+def test_a_level_begins_under_its_floor(gib: float, level: int) -> None:
     """The floor itself still belongs to the milder one."""
     assert Box().see(gib).level == level
 
@@ -110,7 +116,7 @@ def test_memory_that_loses_8_gib_a_second_never_comes_to_where_boxes_freeze(
 def lowest(gib_s: float, start: float, phase: float) -> float:
     """Of a steady fall from `start` GiB that begins `phase` of the way between two looks: what is left, in bytes, once the
     kill has taken hold."""
-    judge, at, begins = GuardJudge(FLOORS), 0.0, (1 + phase) * EVERY_S
+    judge, at, begins = Rules(rule_floors(FLOORS)), 0.0, (1 + phase) * EVERY_S
     while not (verdict := judge.see(GuardReading(at, int((start - gib_s * max(0.0, at - begins)) * GIB)))).kill:
         at += verdict.again_s
     return (start - gib_s * (at + KILL_S - begins)) * GIB
@@ -124,9 +130,9 @@ def test_under_half_of_the_floor_one_look_is_enough() -> None:
 def test_a_level_is_left_only_with_a_margin() -> None:
     """Memory that hovers about a floor is told of once."""
     box = Box()
-    assert box.see(7.9).level is GuardLevel.HOLD
-    assert box.see(8.1).level is GuardLevel.HOLD
-    assert box.see(8.9).level is GuardLevel.WARN
+    assert box.see(7.9).level == HOLD
+    assert box.see(8.1).level == HOLD
+    assert box.see(8.9).level == WARN
 
 
 def test_after_that_time_the_next_one_goes() -> None:
@@ -145,7 +151,7 @@ def test_memory_that_goes_on_falling_after_a_kill_costs_the_next_one_at_once() -
 
 def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None:
     """A process that was killed ends what the kernel does for it first."""
-    judge = GuardJudge(FLOORS)
+    judge = Rules(rule_floors(FLOORS))
     judge.see(GuardReading(0.0, 7 * GIB))
     look = GuardReading(0.5, int(5.7 * GIB))
     assert judge.see(look).kill
@@ -158,21 +164,21 @@ def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None
 def test_rising_pressure_makes_each_level_one_worse() -> None:
     """Processes stand still for memory already, and it is getting worse."""
     box = Box()
-    assert box.see(11, pressure=0.02).level is GuardLevel.WARN
+    assert box.see(11, pressure=0.02).level == WARN
     pressed = box.see(11, pressure=0.12)
-    assert (pressed.level, pressed.pressed) == (GuardLevel.HOLD, True)
+    assert (pressed.level, pressed.pressed) == (HOLD, True)
 
 
 def test_pressure_alone_is_no_shortage() -> None:
     """Reading weights through a full page cache raises it while memory is plenty."""
     box = Box()
     box.see(50, pressure=0.0)
-    assert box.see(50, pressure=0.9).level is GuardLevel.OK
+    assert box.see(50, pressure=0.9).level == OK
 
 
 def test_steady_pressure_adds_nothing() -> None:
     box = Box()
-    assert box.see(*[11] * 20, pressure=0.3).level is GuardLevel.WARN
+    assert box.see(*[11] * 20, pressure=0.3).level == WARN
 
 
 def test_whoever_serves_nobody_yet_goes_first() -> None:
@@ -212,5 +218,5 @@ def test_whatever_memory_does_nobody_is_killed_who_need_not_be(gib: list[float])
         kill, reach = box.see(available).kill, max(0.0, before - available) / EVERY_S * REACH_S
         assert not kill or (available < 8 and available - reach < 5 + 1e-6)
         assert kill or owed or not (available < 5 and before < 5) or available is gib[0]
-        owed = kill or (owed and box.judge.level.rank >= GuardLevel.HOLD.rank)
+        owed = kill or (owed and box.judge.level >= HOLD)
         before = available

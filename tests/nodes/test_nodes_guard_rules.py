@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from sparkdash.domain.memory import Floors
-from sparkdash.host.memory import guard_decisions as decisions
+from sparkdash.host.memory import guard
 from sparkdash.nodes.agent import remote_guard as remote_guard
 from sparkdash.nodes.agent.node_guard import GUARD, GuardedContainer, make_lease
 from sparkdash.nodes.agent.remote_guard import KillCandidate, worst
@@ -19,7 +18,7 @@ SPARK = {"warn": 12 * GIB, "hold": 8 * GIB, "kill": 5 * GIB}
 
 
 def test_the_guard_of_a_node_has_the_very_rules_of_this_boxs_guard() -> None:
-    assert remote_guard.Rules is type(decisions.GuardJudge(Floors(**SPARK)).rules)
+    assert remote_guard.Rules is guard.Rules
     assert GUARD[0] == remote_guard.Rules.__module__
 
 

@@ -17,9 +17,9 @@ from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.memory import BLOCK, Contiguity, Floors, GuardLevel, Holder, Holding
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
-from sparkdash.host.guard_rules import GuardReading
+from sparkdash.host.guard_rules import HOLD, KILL, OK, GuardReading, Judgement
 from sparkdash.host.kernel_lines import KernelKind, KernelLine
-from sparkdash.host.memory.guard_decisions import GuardReport, GuardVerdict, Victim
+from sparkdash.host.memory.guard_decisions import GuardReport, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Wedge
 from sparkdash.store import Store
 from sparkdash.supervisor import engine_end
@@ -63,7 +63,7 @@ class FakeGuard:
         """Is about to, and its word has not reached the loop."""
         victim = next(v for v in self.victims if v.profile == profile)
         look = GuardReading(0.0, int(available * GIB))
-        report = GuardReport(look, GuardVerdict(GuardLevel.KILL, pressed=False, kill=True), victim, wedge=wedge)
+        report = GuardReport(look, Judgement(KILL, pressed=False, kill=True), victim, wedge=wedge)
         self.aim(report)
         return report
 
@@ -152,9 +152,7 @@ async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profil
     guard.mode = "warn"
     await house.open(make_profile("a"), guard=guard)
     await house.leased("a")
-    guard.tell(
-        GuardReport(GuardReading(0.0, 60 * GIB), GuardVerdict(GuardLevel.OK, pressed=False, kill=False), wedge=WEDGE)
-    )
+    guard.tell(GuardReport(GuardReading(0.0, 60 * GIB), Judgement(OK, pressed=False, kill=False), wedge=WEDGE))
     await house.clock.rest()
     (notice,) = house.notices()
     assert (notice.code, "one page of 97" in notice.text) == ("memory_wedging", True)
@@ -376,16 +374,16 @@ async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, make_profile
 async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard)
     assert (_standing(house).mode, _standing(house).floors) == ("act", FLOORS)
-    guard.tell(GuardReport(GuardReading(0.0, 7 * GIB, 0.15), GuardVerdict(GuardLevel.HOLD, pressed=True, kill=False)))
+    guard.tell(GuardReport(GuardReading(0.0, 7 * GIB, 0.15), Judgement(HOLD, pressed=True, kill=False)))
     await house.clock.rest()
     assert _standing(house).level is GuardLevel.HOLD
     told = house.notices()[-1]
     assert (told.code, told.level) == ("memory_hold", "warning")
     assert "7.0 GiB are available, with memory pressure at 15 % and rising; no load begins" in told.text
-    guard.tell(GuardReport(GuardReading(1.0, 70 * GIB), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
+    guard.tell(GuardReport(GuardReading(1.0, 70 * GIB), Judgement(OK, pressed=False, kill=False)))
     await house.clock.rest()
     assert house.notices()[-1].text == "Memory is no longer short: 70.0 GiB are available."
-    guard.tell(GuardReport(GuardReading(2.0, 7 * GIB), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
+    guard.tell(GuardReport(GuardReading(2.0, 7 * GIB), Judgement(OK, pressed=False, kill=False)))
     await house.clock.rest()
     assert house.notices()[-1].text.startswith("No engine runs any more, and the memory guard rests; 7.0 GiB are")
 

@@ -27,12 +27,12 @@ from resource import getpagesize
 from typing import Literal
 
 from sparkdash.domain.container import ContainerInfo
-from sparkdash.domain.memory import Floors, GuardLevel
+from sparkdash.domain.memory import Floors
 from sparkdash.host import meminfo
-from sparkdash.host.guard_rules import EVERY_S, KILL_S, GuardReading
+from sparkdash.host.guard_rules import EVERY_S, KILL_S, OK, GuardReading, Judgement, Rules
 from sparkdash.host.kernel_figures import MemoryFiles, open_optional
 from sparkdash.host.memory import contiguity, guard_decisions
-from sparkdash.host.memory.guard_decisions import GuardJudge, GuardReport, GuardVerdict, Victim
+from sparkdash.host.memory.guard_decisions import GuardReport, Victim, rule_floors
 from sparkdash.host.memory.wedge_signs import Sign, Signs, Vitals
 from sparkdash.host.processes import proc
 from sparkdash.host.processes.proc import PROC
@@ -108,7 +108,7 @@ class MemoryGuard:
         self.mode: Literal["off", "warn", "act"] = settings.guard
         self._total = meminfo.read_memory(proc).total
         self.floors: Floors = guard_decisions.choose_floors(settings, self._total)
-        self._judge = GuardJudge(self.floors)
+        self._rules = Rules(rule_floors(self.floors))
         self._victims: tuple[Victim, ...] = ()
         self._killed: list[Callable[[], int]] = []
         self._needed = threading.Event()
@@ -158,7 +158,7 @@ class MemoryGuard:
     def govern(self, settings: Settings) -> None:
         """Apply changed floors and the mode `warn` or `act` from the next look on; `off` needs a restart."""
         self.floors = guard_decisions.choose_floors(settings, self._total)
-        self._judge.set_floors(self.floors)
+        self._rules.floors = rule_floors(self.floors)
         if "off" not in (self.mode, settings.guard):
             self.mode = settings.guard
 
@@ -182,21 +182,21 @@ class MemoryGuard:
 
     def _rest(self) -> None:
         """Forget earlier readings and sleep until there are engines again."""
-        if self._judge.level is not GuardLevel.OK:
-            self._say(GuardReport(self._files.look(), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
-        self._judge.reset()
+        if self._rules.level != OK:
+            self._say(GuardReport(self._files.look(), Judgement(OK, pressed=False, kill=False)))
+        self._rules.reset()
         self._signs.reset()
         self._killed.clear()
         self._needed.wait()
 
     def _look(self) -> float:
-        look, before = self._files.look(), self._judge.level
-        verdict = self._judge.see(look)
+        look, before = self._files.look(), self._rules.level
+        verdict = self._rules.see(look)
         # the engines may be outdated: the thread that would renew them may hang
         left = [victim for victim in self._victims if victim.kill not in self._killed]
         if verdict.kill and self.mode == "act" and self._kill(GuardReport(look, verdict), left):
             return KILL_S
-        if verdict.level is not before:
+        if verdict.level != before:
             self._say(GuardReport(look, verdict))
         loads = _loading(left)
         if loads:
@@ -229,7 +229,7 @@ class MemoryGuard:
         self._aim(report)
         processes = victim.kill()
         self._killed.append(victim.kill)
-        self._judge.killed(look)
+        self._rules.killed(look)
         blocks = self._files.blocks() if report.wedge else None
         self._say(replace(report, processes=processes, blocks=blocks))
         return True
@@ -237,7 +237,7 @@ class MemoryGuard:
     def _failed(self, why: str) -> None:
         if why not in self._told:
             self._told.add(why)
-            nothing = GuardVerdict(self._judge.level, pressed=False, kill=False)
+            nothing = Judgement(self._rules.level, pressed=False, kill=False)
             self._say(GuardReport(GuardReading(time.monotonic(), 0), nothing, error=why))
 
     def _say(self, report: GuardReport) -> None:

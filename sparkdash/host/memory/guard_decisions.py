@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host import guard_rules
-from sparkdash.host.guard_rules import EVERY_S, GuardReading
+from sparkdash.host.guard_rules import GuardReading, Judgement
 from sparkdash.host.memory.wedge_signs import Wedge
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
@@ -51,24 +51,11 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardVerdict:
-    """Meaning of one reading."""
-
-    level: GuardLevel
-    pressed: bool
-    """Whether rising pressure made the level one worse."""
-    kill: bool
-    fall: float = 0.0
-    """Bytes a second by which available memory falls; 0 without a fall."""
-    again_s: float = EVERY_S
-
-
-@dataclass(frozen=True, slots=True)
 class GuardReport:
     """Report of the guard: a changed level, a kill, or a failed look."""
 
     look: GuardReading
-    verdict: GuardVerdict
+    verdict: Judgement
     killed: Victim | None = None
     processes: int | None = None
     """Killed processes; 0 if none could be signalled, None before the kill."""
@@ -78,6 +65,10 @@ class GuardReport:
     """Free blocks of 32 MiB at a sign; None if unknown."""
     error: str | None = None
     """Reason of a failed look or kill; reported once for each reason."""
+
+    @property
+    def level(self) -> GuardLevel:
+        return LEVELS[self.verdict.level]
 
 
 def choose_floors(settings: Settings, total: int) -> Floors:
@@ -91,26 +82,7 @@ def choose_floors(settings: Settings, total: int) -> Floors:
     return Floors(warn=max(found["warn"], hold), hold=hold, kill=found["kill"])
 
 
-class GuardJudge:
-    """Judges readings in order, by the rules that every box's guard has. Not thread-safe: its thread owns it."""
-
-    def __init__(self, floors: Floors) -> None:
-        self.rules = guard_rules.Rules(_limits(floors))
-        self.reset, self.killed = self.rules.reset, self.rules.killed
-
-    def set_floors(self, floors: Floors) -> None:
-        self.rules.floors = _limits(floors)
-
-    @property
-    def level(self) -> GuardLevel:
-        return LEVELS[self.rules.level]
-
-    def see(self, look: GuardReading) -> GuardVerdict:
-        judged = self.rules.see(look)
-        return GuardVerdict(LEVELS[judged.level], judged.pressed, judged.kill, judged.fall, judged.again_s)
-
-
-def _limits(floors: Floors) -> guard_rules.Floors:
+def rule_floors(floors: Floors) -> guard_rules.Floors:
     return guard_rules.Floors(floors.warn, floors.hold, floors.kill)
 
 

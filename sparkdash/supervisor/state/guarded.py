@@ -53,7 +53,7 @@ _MEANS = {
 
 def level_notice(report: GuardReport, floors: Floors, *, acts: bool) -> str:
     """Word the notice that the guard entered another level."""
-    now, available = report.verdict.level, report.look.available
+    now, available = report.level, report.look.available
     if now is not GuardLevel.OK:
         means = _MEANS[now] if acts else "`guard` is `warn`, so nothing is done about it"
         return f"Memory is short: {gib(available)} are available{_pressed(report)}; {means}."
@@ -309,7 +309,7 @@ class GuardedEngines:
             self._heard_level(report, self._guard)
 
     def _heard_level(self, report: GuardReport, guard: MemoryGuard) -> None:
-        level = report.verdict.level
+        level = report.level
         self._stand(self._standing.replace(level=level, since=self._clock.now()))
         text = level_notice(report, guard.floors, acts=guard.mode == "act")
         self._notice(GRAVITY[level], f"memory_{level}", text)
@@ -327,7 +327,7 @@ class GuardedEngines:
         if self._store is not None:
             self._store.record_kill(kill)
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
-        self._stand(self._standing.replace(level=report.verdict.level, since=now, kills=kills))
+        self._stand(self._standing.replace(level=report.level, since=now, kills=kills))
         self._notice(Level.ERROR, error.code, error.text(), victim.profile)
         unadopted = victim.profile in self._unadopted  # nobody else watches this engine's end and removes it
         self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)

@@ -15,9 +15,9 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host import guard_rules
-from sparkdash.host.guard_rules import GuardReading
+from sparkdash.host.guard_rules import GuardReading, Rules
 from sparkdash.host.memory import guard_decisions
-from sparkdash.host.memory.guard_decisions import GuardJudge, Victim
+from sparkdash.host.memory.guard_decisions import Victim
 from sparkdash.host.runtime import OneNode
 from sparkdash.supervisor.actor import patience_of
 from sparkdash.supervisor.decide import moves
@@ -110,7 +110,7 @@ class Aware:
         """Pages that are read ahead, by target."""
         self.read_gib = 0.0
         self.tick_at: float | None = None
-        self.judge, self.looking = GuardJudge(FLOORS), False
+        self.judge, self.looking = Rules(guard_decisions.rule_floors(FLOORS)), False
 
     def short(self, _name: str) -> AdmissionError | None:
         """What `GuardedEngines` says."""
@@ -309,7 +309,7 @@ class Aware:
         if not self.looking and self.box.available - growing * GIB < FLOORS.hold:
             self.looking = True
             self.judge.reset()
-            self.box.at(self.box.now + self.box.rng.uniform(0, guard_decisions.EVERY_S), self._look)
+            self.box.at(self.box.now + self.box.rng.uniform(0, guard_rules.EVERY_S), self._look)
 
     def _look(self) -> None:
         self.looking = False
