@@ -1,8 +1,8 @@
 """Simulated boxes: a DGX Spark for the demo and for tests, and a second one beside it, with the link between them.
 
-Nothing is measured, and the names of GPU, host and runtime say "simulated". Three effects are modelled because
+Nothing is measured, and the names of GPU, host and runtime say "simulated". Two effects are modelled because
 sparkdash must handle them: memory comes back some time after a process has ended (on real boxes a minute and more),
-weights pass through the page cache, and the GPU warms and cools slowly.
+and weights pass through the page cache.
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ IDLE_W, LOAD_W = 5.0, 61.0
 """GPU power; owners report 3-12 W idle and 50-95 W under load."""
 MAX_W = 90.0
 IDLE_C, LOAD_C = 41.0, 73.0
-WARMING_S = 25.0
-"""Time constant of the temperature. Invented."""
 IDLE_MHZ, FULL_MHZ, HIGHEST_MHZ = 208.0, 2405.0, 3003.0
 """Clock without and under load, and the highest that the driver names."""
 
@@ -64,13 +62,10 @@ class SimBox:
         self._gone: dict[int, tuple[int, float]] = {}
         """Memory that ended processes still hold, by pid, and since when."""
         self._cached = 0.0
-        self._heat = 0.0
-        self._heat_at = clock()
 
     def memory(self) -> Memory:
         self._look()
-        wobble = int(0.08 * GIB * math.sin(self._clock() / 7))
-        used = OTHER + wobble + sum(claim.memory for claim in self._alive.values()) + self._lingering()
+        used = OTHER + sum(claim.memory for claim in self._alive.values()) + self._lingering()
         room = max(0, TOTAL - used)
         cache = int(min(CACHE + self._cached, max(0, room - MIN_FREE)))
         swapped = max(0, used - TOTAL)
@@ -130,13 +125,12 @@ class SimBox:
         busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
         watts = (one.busy * (LOAD_W - IDLE_W) if one.power_w is None else one.power_w for one in self._alive.values())
         drawn = min(MAX_W, sum(watts))
-        heat = self._warm(min(1.0, drawn / (LOAD_W - IDLE_W)))
-        load_mhz = FULL_MHZ + 25 * min(0.0, math.sin(self._clock() / 3))
+        heat = min(1.0, drawn / (LOAD_W - IDLE_W))
         return Gpu(
             name="GB10 (simulated)", driver="simulated", utilization=busy,
             power_w=round(IDLE_W + drawn + 1.5 * busy * math.sin(self._clock()), 1),
             temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
-            sm_clock_mhz=round(load_mhz if busy else IDLE_MHZ),
+            sm_clock_mhz=FULL_MHZ if busy else IDLE_MHZ,
             sm_clock_max_mhz=HIGHEST_MHZ,
         )  # fmt: skip
 
@@ -165,12 +159,6 @@ class SimBox:
             share = (self._clock() - since) / self._release_s if self._release_s else 1.0
             total += memory * min(1.0, 2 * (1 - share))
         return int(total)
-
-    def _warm(self, load: float) -> float:
-        now = self._clock()
-        self._heat += (load - self._heat) * (1 - math.exp((self._heat_at - now) / WARMING_S))
-        self._heat_at = now
-        return self._heat
 
 
 INTERFACE, HCA = "enp1s0f1np1", "rocep1s0f1"

@@ -50,14 +50,6 @@ def _lines(*rows: tuple[float, str, str], memory: float = 0.0) -> Iterator[BootL
 
 
 def opening(profile: Profile, context: int, port: int) -> Iterator[BootLine]:
-    for art in (
-        "",
-        "       █     █     █▄   ▄█",
-        " ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0+sim",
-        f"  █▄█▀ █     █     █     █  model   {profile.name}",
-        "   ▀▀  ▀▀▀▀▀ ▀▀▀▀▀ ▀     ▀",
-    ):
-        yield BootLine(0.0, log_line(API, f"[api_utils.py:347] {art}"))
     args = {"model": profile.name, "host": "127.0.0.1", "port": port, "max_model_len": context}
     config = f"Initializing a V1 LLM engine (v0.32.0+sim) with config: model='{profile.name}'"
     yield from _lines(
@@ -81,7 +73,9 @@ def loading(
     cache = f"GPU KV cache size: {kv_tokens:,} tokens, Maximum concurrency for {room}"
     warmed = f"init engine (profile, create kv cache, warmup model) took {0.36 * load_s:.2f} s"
     yield from _lines((0.06, WORKER, f"[gpu_model_runner.py:4100] Starting to load model {profile.name}..."))
-    yield from _shards(0.06, 0.6, load_s, weights)
+    for done, share, times in _bar(SHARDS, 0.54 * load_s):
+        shards = f"Loading safetensors checkpoint shards: {share:4.0%} Completed | {done}/{SHARDS} [{times}, 1.00s/it]"
+        yield BootLine(0.06 + 0.54 * share, f"\r{shards}" + "\n" * (done == SHARDS), share * weights, bar=True)
     yield from _lines(
         (0.6, WORKER, f"[default_loader.py:501] Loading weights took {0.54 * load_s:.2f} seconds"),
         *(drafter if profile.sim and profile.sim.acceptance else ()),
@@ -94,7 +88,10 @@ def loading(
         memory=weights,
     )
     yield from _lines((0.8, CORE, f"[kv_cache_utils.py:2327] {cache}"), memory=1.0)
-    yield from _graphs(0.82, 0.96, load_s)
+    for done, share, times in _bar(GRAPHS, 0.14 * load_s):
+        bar = f"{share:4.0%}|{'█' * done:<{GRAPHS}}| {done}/{GRAPHS} [{times}, 1.00s/it]"
+        text = f"\rCapturing CUDA graphs (mixed prefill-decode, PIECEWISE): {bar}" + "\n" * (done == GRAPHS)
+        yield BootLine(0.82 + 0.14 * share, text, 1.0, bar=True)
     graphs = f"Graph capturing finished in {0.14 * load_s:.0f} secs, took 0.62 GiB"
     yield from _lines(
         (0.96, WORKER, f"[gpu_model_runner.py:5100] {graphs}"),
@@ -127,27 +124,11 @@ def log_line(who: str, text: str, level: str = "INFO") -> str:
     return f"({who} pid={os.getpid()}) {level} {datetime.now():%m-%d %H:%M:%S} {text}"
 
 
-def _shards(begin: float, end: float, load_s: float, weights: float) -> Iterator[BootLine]:
-    for done in range(SHARDS + 1):
-        share = done / SHARDS
-        times = _bar_times(share, (end - begin) * load_s)
-        text = f"\rLoading safetensors checkpoint shards: {share:4.0%} Completed | {done}/{SHARDS} [{times}, 1.00s/it]"
-        yield BootLine(begin + share * (end - begin), text + "\n" * (done == SHARDS), share * weights, bar=True)
-
-
-def _graphs(begin: float, end: float, load_s: float) -> Iterator[BootLine]:
-    for done in range(GRAPHS + 1):
-        share = done / GRAPHS
-        bar = f"{share:4.0%}|{'█' * done:<{GRAPHS}}| {done}/{GRAPHS}"
-        times = _bar_times(share, (end - begin) * load_s)
-        text = f"\rCapturing CUDA graphs (mixed prefill-decode, PIECEWISE): {bar} [{times}, 1.00s/it]"
-        yield BootLine(begin + share * (end - begin), text + "\n" * (done == GRAPHS), 1.0, bar=True)
-
-
-def _bar_times(share: float, total_s: float) -> str:
-    """Format the spent and the remaining time as tqdm does."""
-    spent = share * total_s
-    return f"{_clock(spent)}<{_clock(total_s - spent)}"
+def _bar(steps: int, total_s: float) -> Iterator[tuple[int, float, str]]:
+    """Yield (steps done, share, the spent and the remaining time as tqdm formats them)."""
+    for done in range(steps + 1):
+        share = done / steps
+        yield done, share, f"{_clock(share * total_s)}<{_clock((1 - share) * total_s)}"
 
 
 def _clock(seconds: float) -> str:
@@ -275,7 +256,6 @@ def start_compiler(seconds: float) -> None:
 
 CLAIM_S = 0.25
 """Interval of claim checks; the claim is written when it changed."""
-STATS_S = 10.0
 
 
 async def run_process(profile: Profile, port: int) -> int:
@@ -323,7 +303,6 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
         app.engine.on_change, app.engine.on_compile = change.carry_out, start_compiler
         change.carry_out()
         tasks.create_task(app.run())
-        tasks.create_task(_every(STATS_S, _Stats(app).log))
         site = await serve_http(app.handle, sock, log=_access)
         _say_all(serving_lines(port))
         try:
@@ -371,31 +350,6 @@ class _Change:
             self._app.engine.behaviour = HEALTHY  # as soon as somebody lets it go on
             self._holder.tell()
             os.kill(os.getpid(), signal.SIGSTOP)
-
-
-class _Stats:
-    """Throughput log of vLLM. Silent after two periods without tokens, whether the engine is idle or stuck."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._prompt = self._generated = 0
-        self._before = False
-
-    def log(self) -> None:
-        counters, gauges = self._app.engine.counters, self._app.gauges()
-        prompt, generated = counters.prompt_computed, counters.generated
-        rates = (prompt - self._prompt) / STATS_S, (generated - self._generated) / STATS_S
-        self._prompt, self._generated = prompt, generated
-        moved, before, self._before = any(rates), self._before, any(rates)
-        if not (moved or before):
-            return
-        hit = counters.hits / counters.queries if counters.queries else 0.0
-        told = (
-            f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: "
-            f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
-            f"GPU KV cache usage: {gauges.kv_usage:.1%}, Prefix cache hit rate: {hit:.1%}"
-        )
-        _print(log_line(API, told))
 
 
 def _bind(port: int) -> socket.socket | None:
