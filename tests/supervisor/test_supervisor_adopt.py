@@ -344,8 +344,7 @@ def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: Foreig
 
 
 async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     await house.open(make_profile("a"))
     engine = house.supervisor.engines["a"]
@@ -360,8 +359,7 @@ async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any
 
 
 async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     await house.open(make_profile("a", args={"max-model-len": 4096}))
     assert house.runtime.here == {}
@@ -431,8 +429,7 @@ async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notic
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     house.runtime.zoo["a"] = behaviour(lines=("INFO:     Application startup complete.",))
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     await house.runtime.of("a").server.cleanup()
     await house.open(make_profile("a"))
@@ -514,8 +511,7 @@ async def test_strays_of_an_earlier_daemon_are_told(house: Any, make_profile: An
 
 
 async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     await house.runtime.end(house.runtime.of("a"), 0)
     await house.open(make_profile("a"))
@@ -524,8 +520,7 @@ async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profi
 
 
 async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any, foreign_owner: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     container = house.runtime.of("a")
     container.spec = container.spec.model_copy(update={"labels": {**container.spec.labels, **foreign_owner}})
@@ -539,12 +534,10 @@ async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any
 
 
 async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     old = house.runtime.here.pop(house.runtime.of("a").spec.name)
-    await house.open(make_profile("b"))
-    await house.leased("b")
+    await house.served(make_profile("b"))
     await house.close()
     house.runtime.here[old.spec.name] = old
     await house.open(make_profile("a"), make_profile("b"))
@@ -573,8 +566,7 @@ async def test_all_that_were_loading_are_gone_on_with(house: Any, make_profile: 
 
 
 async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
-    await house.leased("a")
+    await house.served(make_profile("a", gib=30), make_profile("b", gib=30))
     await house.close()
     house.runtime.missing = True
     await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
@@ -591,8 +583,7 @@ async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_prof
 
 
 async def test_what_was_started_in_its_place_is_not_adopted(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     house.runtime.missing = True
     await house.open(make_profile("a"))

@@ -76,8 +76,7 @@ async def test_nothing_is_let_go_unless_wanted(
     house: Any, make_profile: Any, advised: list[str], tmp_path: Path
 ) -> None:
     """The kernel does well without."""
-    await house.open(make_profile("old", **models(tmp_path, target="old.gguf")))
-    await house.leased("old")
+    await house.served(make_profile("old", **models(tmp_path, target="old.gguf")))
     await house.clock.drive(house.supervisor.stop("old"))
     assert advised == []
     assert house.notices() == []
@@ -87,12 +86,11 @@ async def test_it_never_fails_a_swap(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cache_eviction, "LET_GO_S", 0.0)
-    await house.open(
+    await house.served(
         make_profile("a", **models(tmp_path, target="a.gguf")),
         make_profile("b", **models(tmp_path, target="b.gguf")),
         drop_page_cache=True,
     )
-    await house.leased("a")
     await house.leased("b")
 
     def broken(_files: list[Path], _limit_s: float) -> ForgottenFiles:
@@ -113,13 +111,12 @@ async def test_room_is_made_of_weights_that_nobody_uses(
     for name in ("a" * 64, f"{'b' * 64}.incomplete"):
         (blobs / name).write_bytes(b"")
         os.truncate(blobs / name, local_weights.SMALL)
-    await house.open(
+    await house.served(
         make_profile("runs", **models(tmp_path, target="runs.gguf")),
         make_profile("other", **models(tmp_path, target="other.gguf", drafter="runs.gguf")),
         make_profile("comes", **models(tmp_path, target="comes.gguf")),
         hf_home=tmp_path,
     )
-    await house.leased("runs")
     asked: list[tuple[list[str], int]] = []
 
     def forget(files: list[Path], wanted: int, _limit_s: float) -> int:
@@ -445,8 +442,7 @@ async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, mak
 
 async def test_a_file_that_another_engine_uses_stays(house: Any, make_profile: Any, weights: Path) -> None:
     models = {"models": {"target": ModelRef(path=str(weights))}, "args": {"model": "{target}"}}
-    await house.open(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
-    await house.leased("runs")
+    await house.served(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
     comes = house.supervisor.catalog.find("comes")
     assert await cache_eviction.unshared_weight_files(house.supervisor._tools, comes) == set()
     assert await cache_eviction.weight_files(house.supervisor._tools, comes) == {weights}

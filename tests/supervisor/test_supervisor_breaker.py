@@ -400,8 +400,7 @@ def test_a_persons_wish_is_one_try_more() -> None:
 
 async def test_parked_is_published_kept_and_released(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["b"] = behaviour(dies_after_s=2)
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     await house.refused("b")
     house.clock.time += breaking.REST_S + 1
     await house.refused("b")

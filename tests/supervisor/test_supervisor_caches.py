@@ -43,8 +43,7 @@ async def test_a_start_that_a_torn_cache_lets_fail_is_tried_once_without_it(
 ) -> None:
     """It comes up, the cache is gone, and both are told."""
     house.runtime.zoo["a"] = behaviour(dies_of_cache=True)
-    await house.open(make_profile("a", **model("a")), cache_dir=tmp_path)
-    await house.leased("a")
+    await house.served(make_profile("a", **model("a")), cache_dir=tmp_path)
     assert house.runtime.calls == [("start", "a"), ("start", "a")]
     assert [one.code for one in house.notices()] == ["cache_set_aside", "cache_dropped"]
     assert list(cache.parent.iterdir()) == []

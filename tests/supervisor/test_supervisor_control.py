@@ -102,8 +102,7 @@ async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house
 
 
 async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     gate = house.runtime.gate = asyncio.Event()
     await house.supervisor.use("b", cause=SwapCause.USER)
     await house.clock.rest()
@@ -156,8 +155,7 @@ async def test_the_end_does_not_wait_for_a_runtime_that_hangs_longer_than_the_da
 
 
 async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.cancel())
     assert house.state("a") is EngineState.READY
 
@@ -318,8 +316,7 @@ async def test_pids_are_the_engines_own(house: Any, make_profile: Any) -> None:
 
 
 async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     await house.supervisor.close(stop_engines=False)
     assert house.runtime.running() == ["a"]
@@ -343,8 +340,7 @@ async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(hou
 async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     house.runtime.of("a").behaviour.wont_stop = True
     with pytest.raises(HostError):
         await house.clock.drive(house.supervisor.stop("a"))

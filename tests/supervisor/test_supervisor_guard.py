@@ -150,8 +150,7 @@ async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blo
 
 async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profile: Any, guard: Any) -> None:
     guard.mode = "warn"
-    await house.open(make_profile("a"), guard=guard)
-    await house.leased("a")
+    await house.served(make_profile("a"), guard=guard)
     guard.tell(GuardReport(GuardReading(0.0, 60 * GIB), Judgement(OK, pressed=False, kill=False), wedge=WEDGE))
     await house.clock.rest()
     (notice,) = house.notices()
@@ -182,14 +181,12 @@ class Log:
 async def test_the_guard_hears_what_a_load_and_the_driver_say(house: Any, make_profile: Any, guard: Any) -> None:
     """Only while something loads; other lines of the kernel are no refusals."""
     log = Log(KernelKind.DRIVER_MEMORY, KernelKind.XID, KernelKind.DRIVER_MEMORY)
-    await house.open(make_profile("a"), guard=guard, kernel_log=log)
-    await house.leased("a")
+    await house.served(make_profile("a"), guard=guard, kernel_log=log)
     assert (guard.refusals, guard.lines_of_loads > 1, log.followed) == (2, True, 0)
 
 
 async def test_an_adopted_engine_is_guarded_too(house: Any, make_profile: Any, guard: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.close()
     await house.open(make_profile("a"), guard=guard)
     assert [victim.profile for victim in guard.victims] == ["a"]
@@ -241,8 +238,7 @@ async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, make
 async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_again(
     house: Any, make_profile: Any, guard: Any
 ) -> None:
-    await house.open(make_profile("a"), guard=guard)
-    await house.leased("a")
+    await house.served(make_profile("a"), guard=guard)
 
     async def use() -> None:
         async with house.supervisor.lease("a", request_id="r", on_wait=print):
@@ -258,8 +254,7 @@ async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_ag
 async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
     house: Any, make_profile: Any, guard: Any
 ) -> None:
-    await house.open(make_profile("a"), guard=guard)
-    await house.leased("a")
+    await house.served(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
     told: list[GuardReport] = []
@@ -404,12 +399,10 @@ async def test_an_engine_whose_profile_cannot_be_read_is_not_outside_the_guard(
     house: Any, make_profile: Any, guard: Any
 ) -> None:
     """It serves nobody, so that it goes first; then it is cleared away and no longer shown."""
-    await house.open(make_profile("a", gib=30), make_profile("b", gib=30), guard=guard)
-    await house.leased("a")
+    await house.served(make_profile("a", gib=30), make_profile("b", gib=30), guard=guard)
     await house.close()
     again = FakeGuard()
-    await house.open(make_profile("b", gib=30), guard=again, problems=(ProfileProblem("a.yaml", 3, "", "no YAML"),))
-    await house.leased("b")
+    await house.served(make_profile("b", gib=30), guard=again, problems=(ProfileProblem("a.yaml", 3, "", "no YAML"),))
     assert {victim.profile: victim.serves for victim in again.victims} == {"a": False, "b": True}
     again.kills("a")
     await house.clock.rest()

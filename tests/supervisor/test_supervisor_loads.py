@@ -104,8 +104,7 @@ async def test_a_container_that_is_removed_a_moment_after_its_end_counts_as_remo
     house: Any, make_profile: Any
 ) -> None:
     """`podman rm -f` kills it, and removes it a moment later."""
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     container = house.runtime.of("a")
     await house.runtime.end(container, 137)
     await house.clock.drive(house.clock.sleep(REMOVAL_S / 2))
@@ -117,8 +116,7 @@ async def test_a_container_that_is_removed_a_moment_after_its_end_counts_as_remo
 
 async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any, make_profile: Any) -> None:
     kernel = Kernel()
-    await house.open(make_profile("a"), kernel_log=kernel)
-    await house.leased("a")
+    await house.served(make_profile("a"), kernel_log=kernel)
     info = await house.runtime.inspect(house.runtime.of("a").spec.name)
     kernel.texts, kernel.at = tuple(text.replace("{id}", info.id) for text in KILL), house.clock.now()
     failure = await dies(house)
@@ -132,8 +130,7 @@ async def test_another_process_killed_just_before_is_told_beside_the_engines_own
     house: Any, make_profile: Any
 ) -> None:
     kernel = Kernel()
-    await house.open(make_profile("a"), kernel_log=kernel)
-    await house.leased("a")
+    await house.served(make_profile("a"), kernel_log=kernel)
     kernel.texts, kernel.at = tuple(text.replace("{id}", "cd" * 32) for text in KILL), house.clock.now() - 5
     failure = await dies(house, 1, "RuntimeError: shape is invalid")
     assert failure.code == "engine_crash"
@@ -144,8 +141,7 @@ async def test_another_process_killed_just_before_is_told_beside_the_engines_own
 async def test_a_fault_of_the_gpu_is_told_with_its_number_and_what_to_do(house: Any, make_profile: Any) -> None:
     """Xid 31 as its engine dies."""
     kernel = Kernel(XID)
-    await house.open(make_profile("a"), kernel_log=kernel)
-    await house.leased("a")
+    await house.served(make_profile("a"), kernel_log=kernel)
     kernel.at = house.clock.now() - 5
     failure = await dies(house, 1, "torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
     assert "Xid 31 (the engine's GPU program read memory that is not there)" in failure.message
@@ -156,8 +152,7 @@ async def test_a_fault_of_the_gpu_is_told_with_its_number_and_what_to_do(house: 
 
 async def test_an_old_fault_explains_nothing(house: Any, make_profile: Any) -> None:
     kernel = Kernel(XID)
-    await house.open(make_profile("a"), kernel_log=kernel)
-    await house.leased("a")
+    await house.served(make_profile("a"), kernel_log=kernel)
     kernel.at = house.clock.now() - 3600
     assert "Xid" not in (await dies(house, 1, "RuntimeError: x")).message
     assert kernel.asked == 1
@@ -165,8 +160,7 @@ async def test_an_old_fault_explains_nothing(house: Any, make_profile: Any) -> N
 
 async def test_a_log_that_is_closed_to_us_changes_nothing(house: Any, make_profile: Any) -> None:
     kernel = Kernel(closed=True)
-    await house.open(make_profile("a"), kernel_log=kernel)
-    await house.leased("a")
+    await house.served(make_profile("a"), kernel_log=kernel)
     assert (await dies(house)).message == "a died. The engine was killed (SIGKILL) without a word."
 
 
@@ -258,8 +252,7 @@ async def test_the_kernel_of_this_box_is_asked_only_about_engines_that_run_here(
     house: Any, make_profile: Any, node: str, asked: int
 ) -> None:
     kernel = Kernel()
-    await house.open(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel)
-    await house.leased("a")
+    await house.served(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel)
     kernel.texts, kernel.at = tuple(text.replace("{id}", "cd" * 32) for text in KILL), house.clock.now() - 5
     failure = await dies(house, 1, "RuntimeError: shape is invalid")
     assert ("The kernel killed" in failure.message) is bool(asked)

@@ -73,8 +73,7 @@ class Stand:
 @pytest.fixture
 async def stand(house: Any, make_profile: Any) -> Stand:
     """A house with one engine, `a`, and the room for another, `b`."""
-    await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
-    await house.leased("a")
+    await house.served(make_profile("a", gib=30), make_profile("b", gib=30))
     telemetry, supervisor = Telemetry(), house.supervisor
     tools = supervisor._tools
     tools.gpu_figures = lambda: telemetry.gpu

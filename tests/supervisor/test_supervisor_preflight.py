@@ -172,8 +172,7 @@ async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -
 
 
 async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b", image="registry.example/none:0"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b", image="registry.example/none:0"))
     error = await house.refused("b")
     assert isinstance(error, HostError)
     assert error.code == "image_missing"
@@ -188,8 +187,7 @@ async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> N
 async def test_what_the_runtime_would_refuse_evicts_nobody_and_is_tried_again_once_it_is_fixed(
     house: Any, make_profile: Any, code: str
 ) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     house.runtime.refuses["b"] = HostError("The box lacks it.", code=code)
     for _ in range(3):
         assert (await house.refused("b")).message == "The box lacks it."
@@ -205,8 +203,7 @@ async def test_a_flag_that_the_engine_is_sure_to_refuse_evicts_nobody(house: Any
     facts = {"image": "vllm/vllm-openai:v0.11.0", "engine_version": "0.11.0", "args": {"max-modal-len": 4096}}
     house.runtime.present.add("vllm/vllm-openai:v0.11.0")
     owned = {"silence": {"unknown-flag": "this build has it"}}
-    await house.open(make_profile("a"), make_profile("b", **facts), make_profile("c", **facts, **owned))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b", **facts), make_profile("c", **facts, **owned))
     error = await house.refused("b")
     assert (error.code, "args.max-modal-len" in error.message) == ("unknown_flag", True)
     assert house.runtime.calls == [("start", "a")]
@@ -216,8 +213,7 @@ async def test_a_flag_that_the_engine_is_sure_to_refuse_evicts_nobody(house: Any
 async def test_a_port_that_the_evicted_engine_gives_back_is_no_reason_against_a_start(
     house: Any, make_profile: Any, unused_tcp_port: int
 ) -> None:
-    await house.open(make_profile("a"), make_profile("b"), engine_ports=(unused_tcp_port, unused_tcp_port))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"), engine_ports=(unused_tcp_port, unused_tcp_port))
     await house.leased("b")
     assert house.runtime.running() == ["b"]
 
@@ -244,8 +240,7 @@ async def test_weights_that_are_not_whole_evict_nobody(house: Any, make_profile:
         folder, weights = tmp_path / "hub/models--org--b/snapshots/main", ModelRef(hf="org/b")
         folder.mkdir(parents=True)
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    await house.open(make_profile("a"), make_profile("b", models={"target": weights}), hf_home=tmp_path)
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b", models={"target": weights}), hf_home=tmp_path)
     error = await house.refused("b")
     assert error.code == "weights_missing"
     assert "a Git LFS pointer" in error.message
@@ -293,8 +288,7 @@ async def test_pulling_the_image_fixes_it_at_once(house: Any, make_profile: Any)
 
 async def test_weights_that_came_fix_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
     path = tmp_path / "weights"
-    await house.open(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
     error = await house.refused("b")
     assert (error.code, str(path) in error.message) == ("weights_missing", True)
     assert house.runtime.running() == ["a"]

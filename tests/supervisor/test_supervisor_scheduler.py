@@ -100,16 +100,14 @@ async def test_a_stop_tells_whom_it_waits_for_and_when_that_one_is_killed(house:
 
 
 async def test_a_start_tells_how_much_memory_it_waits_for(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
     house.reader.leaks["leaky"] = int(12.4 * GIB)
     await house.leased("small")
     assert waited(house, SwapPhase.RECLAIM) == ["12.4 GiB of memory to come back"]
 
 
 async def test_a_swap_that_is_over_waits_for_nothing(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     assert [(swap.waits_for, swap.until) for swap in house.swaps()] == [(None, None)] * 2
 

@@ -83,8 +83,7 @@ async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
 
 
 async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
-    await house.leased("chat")
+    await house.served(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
     await house.leased("embeds")
     asking = house.ask("auto", task=Task.GENERATE)
     lease = await house.clock.drive(asking.granted())
@@ -97,8 +96,7 @@ async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) 
 
 
 async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=40))
-    await house.leased("a")
+    await house.served(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=40))
     house.clock.time += 300
     await house.leased("b")
     house.clock.time += 300
@@ -115,8 +113,7 @@ async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_
 
 
 async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("whale", gib=125))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("whale", gib=125))
     asking = house.ask("whale")
     (error,) = await asyncio.gather(asking.granted(), return_exceptions=True)
     assert (error.code, error.status) == ("does_not_fit", 503)
@@ -142,8 +139,7 @@ async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(ho
 
 
 async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
     assert (error.code, error.status) == ("pinned", 503)
     assert "a is pinned" in error.message
@@ -154,8 +150,7 @@ async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile
 
 
 async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, make_profile: Any) -> None:
-    supervisor = await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
-    await house.leased("a")
+    supervisor = await house.served(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     supervisor.replace_settings(supervisor.settings.model_copy(update={"policy": {}, "reserve_gib": 50}))
     await house.settled()
     (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
@@ -170,13 +165,12 @@ async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, 
 
 
 async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any, make_profile: Any) -> None:
-    await house.open(
+    await house.served(
         make_profile("a", gib=20),
         make_profile("b", gib=20),
         idle_ttl_s=600,
         policy={"b": Policy(pinned=True)},
     )
-    await house.leased("a")
     await house.leased("b")
     holder = house.ask("a")
     await house.clock.drive(holder.granted())

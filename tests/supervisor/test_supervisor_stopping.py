@@ -134,8 +134,7 @@ async def test_a_port_that_another_nodes_program_has_is_passed_over(
 
 async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_profile: Any) -> None:
     """Its environment names owner and container, so that an orphan is known when its container is gone."""
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     assert house.runtime.of("a").spec.env[ENV_MARK] == "us/sparkdash-a"
 
 
@@ -152,8 +151,7 @@ async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
             Store.record_swap(store, swap, "")
 
         with patch.object(store, "record_swap", record_swap):
-            await house.open(make_profile("a"), store=store)
-            await house.leased("a")
+            await house.served(make_profile("a"), store=store)
             await house.clock.drive(house.supervisor.stop(name))
             await house.close()
         marks = (await store.history.marks(MarkSelection(since=0, until=2**40, profile="a", limit=9))).marks
@@ -164,8 +162,7 @@ async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
 
 async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), stuck=(4712, 4713)))
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     ended, stuck = house.notices()
     assert (ended.code, ended.level, ended.profile) == ("orphan_ended", Level.WARNING, "a")
@@ -177,8 +174,7 @@ async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -
 async def test_what_keeps_an_orphan_is_told_as_it_was_found(house: Any, make_profile: Any, behaviour: Any) -> None:
     how = "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(stuck=(4712,), stuck_how=(how,)))
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     (stuck,) = house.notices()
     assert f"orphan pid 4712 behind, which SIGKILL did not end: {how}." in stuck.text
@@ -188,8 +184,7 @@ async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(unremoved="`podman rm` gave no answer for 60 s."))
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     (left,) = house.notices()
     assert (left.code, left.level) == ("container_left", Level.WARNING)
@@ -216,8 +211,7 @@ async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(
 
 async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     ended, unknown = house.notices()
     assert ended.code == "orphan_ended"
@@ -226,8 +220,7 @@ async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profi
 
 async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,)))
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.runtime.kill("a", "Segmentation fault")
     await house.clock.rest()
     assert [notice.code for notice in house.notices()] == ["orphan_ended", "engine_crash"]
@@ -237,8 +230,7 @@ async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     house.runtime.zoo["a"] = behaviour(wont_stop=True)
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.runtime.kill("a", "Segmentation fault")
     await house.clock.rest()
     left, died = house.notices()
@@ -247,8 +239,7 @@ async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
 
 
 async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("leaky", gib=60), make_profile("unknown", gib=None))
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=60), make_profile("unknown", gib=None))
     house.reader.leaks["leaky"] = 20 * GIB
     error = await house.refused("unknown")
     assert (error.code, error.status) == ("memory_not_returned", 503)
@@ -259,8 +250,7 @@ async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: A
 
 
 async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
     house.reader.leaks["leaky"] = int(12.4 * GIB)
     began = house.clock.time
     await house.leased("small")
@@ -275,8 +265,7 @@ async def test_a_load_that_takes_what_it_was_told_to_take_begins_as_soon_as_it_f
     house: Any, make_profile: Any
 ) -> None:
     fixed = {"kv-cache-memory-bytes": "1G"}
-    await house.open(make_profile("leaky", gib=60), make_profile("small", gib=2, args=fixed), side_by_side=False)
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=60), make_profile("small", gib=2, args=fixed), side_by_side=False)
     house.reader.leaks["leaky"] = 40 * GIB
     await house.leased("small")
     assert house.swaps()[-1].stage_s[SwapPhase.RECLAIM] < 0.5
@@ -284,8 +273,7 @@ async def test_a_load_that_takes_what_it_was_told_to_take_begins_as_soon_as_it_f
 
 
 async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("leaky", gib=60))
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=60))
     house.reader.leaks["leaky"] = 30 * GIB
     began = house.clock.time
     await house.clock.drive(house.supervisor.stop("leaky"))
@@ -294,8 +282,7 @@ async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any
 
 
 async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     await house.leased("b")
     first, second = (swap.stage_s[SwapPhase.RECLAIM] for swap in house.swaps())
     assert first == 0
@@ -304,8 +291,7 @@ async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
 
 async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(house: Any, make_profile: Any) -> None:
     house.reader.blind = True
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     house.reader.leaks["a"] = 5 * GIB
     await house.leased("b")
     assert 0.5 < house.swaps()[-1].stage_s[SwapPhase.RECLAIM] < 2
@@ -314,8 +300,7 @@ async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(h
 
 async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> None:
     need = MemoryNeed(weights_gib=90, kv_gib=0, overhead_gib=0, source="test")
-    await house.open(make_profile("leaky", gib=60), make_profile("big", memory=need), reclaim_s=30)
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=60), make_profile("big", memory=need), reclaim_s=30)
     house.reader.leaks["leaky"] = 55 * GIB
     await house.clock.drive(house.supervisor.stop("leaky"))
     assert (await house.refused("big")).code == "memory_not_returned"
@@ -363,8 +348,7 @@ async def test_those_who_leave_are_stopped_at_the_same_time(
         left: Leftovers = await stop(name, grace_s, before_removal)
         return left
 
-    await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100), reclaim_s=30)
-    await house.leased("a")
+    await house.served(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100), reclaim_s=30)
     await house.leased("b")
     house.reader.leaks["b"] = 20 * GIB
     monkeypatch.setattr(house.runtime, "stop", together)
@@ -379,8 +363,7 @@ async def test_those_who_leave_are_stopped_at_the_same_time(
 
 async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["a"] = behaviour(wont_stop=True)
-    await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100))
-    await house.leased("a")
+    await house.served(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100))
     await house.leased("b")
     assert (await house.refused("c")).code == "unkillable"
     assert house.runtime.running()[0] == "a"

@@ -30,8 +30,7 @@ async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house:
 
 
 async def test_requests_that_come_and_go_together_are_counted_once(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.settled()
     house.facts.clear()
     many = [house.ask("a") for _ in range(5)]
@@ -47,8 +46,7 @@ async def test_requests_that_come_and_go_together_are_counted_once(house: Any, m
 
 
 async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"))
     await house.leased("b")
     await house.settled()
     swap = house.swaps()[-1]
@@ -76,8 +74,7 @@ async def test_figures_begin_after_the_warm_up_and_before_the_first_request(
     house.ask("a")
     await house.loads("a")
     await house.crash()
-    await house.open(make_profile("a"), make_profile("b"), far)
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"), far)
     assert house.began == [("b", EngineState.WARMING), ("far", EngineState.LOADING), ("a", EngineState.WARMING)]
     await server.cleanup()
 
@@ -88,8 +85,7 @@ async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
 ) -> None:
     """It is asked after 0.05, 0.15, 0.35, 0.75 s and so on, and from then on twice a second."""
     house.runtime.zoo["a"] = behaviour(load_s=load_s)
-    await house.open(make_profile("a"), no_progress_s=60)
-    await house.leased("a")
+    await house.served(make_profile("a"), no_progress_s=60)
     took = house.swaps()[-1].stage_s[SwapPhase.LOAD]
     assert load_s <= took <= seen_s + 0.001  # sooner, when time passed while a question was on its way
 
@@ -184,8 +180,7 @@ async def test_an_engine_elsewhere_is_probed_and_takes_no_place(
     server = await serve_engine("far", 0)
     port = server.addresses[0][1]
     far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{port}", gib=None)
-    await house.open(make_profile("a"), far)
-    await house.leased("a")
+    await house.served(make_profile("a"), far)
     lease = await house.leased("far")
     assert lease.url == f"http://127.0.0.1:{port}"
     assert house.state("a") is EngineState.READY

@@ -252,8 +252,7 @@ def test_whatever_happens_it_never_goes_back_and_is_never_full(
 async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_profile: Any, behaviour: Any) -> None:
     lines = tuple(f"Loading safetensors checkpoint shards: {n:3d}% Completed | {n}/100" for n in range(1, 101))
     house.runtime.zoo["a"] = behaviour(lines=lines)
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     told = [f.engine.progress for f in house.facts if isinstance(f, EngineChanged) and f.engine.progress]
     assert len({p.detail for p in told}) <= 5
     assert told[-1].fraction is not None
@@ -267,8 +266,7 @@ async def test_no_stage_of_a_quick_load_is_passed_over(house: Any, make_profile:
         "Available KV cache memory: 1.0 GiB",
     )
     house.runtime.zoo["a"] = behaviour(lines=lines)
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     assert [step.name for step in house.swaps()[-1].steps][-4:] == ["start", "weights done", "kv", "warm"]
 
 
@@ -279,8 +277,7 @@ async def test_a_start_is_recorded_by_stage(
     monkeypatch.setattr(proc, "reads", lambda pids: dict.fromkeys(pids, (5 * GIB, 3 * GIB)))
     lines = ("Resolved architecture: X", "Starting to load model x", "Directly load AOT compilation from path /x")
     house.runtime.zoo["a"] = behaviour(load_s=15, lines=lines)
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     (swap,) = house.swaps()
     assert (swap.start.stages[0].name, swap.start.stages[-1].name) == ("container", "compile")
     phases = sum(swap.stage_s[phase] for phase in (SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM))
@@ -340,8 +337,7 @@ async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     house.runtime.zoo["a"] = behaviour(load_s=40)
-    await house.open(make_profile("a"), make_profile("b"), store=Store(lambda _: None), no_progress_s=90)
-    await house.leased("a")
+    await house.served(make_profile("a"), make_profile("b"), store=Store(lambda _: None), no_progress_s=90)
     first = told(house, "a")
     assert {(swap.eta_s, swap.learned_from) for swap in first} == {(None, 0)}
     shares = [swap.fraction for swap in first if swap.fraction is not None]
@@ -369,8 +365,7 @@ async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
 async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    await house.open(make_profile("a"), store=Store(lambda _: None), no_progress_s=600)
-    await house.leased("a")
+    await house.served(make_profile("a"), store=Store(lambda _: None), no_progress_s=600)
     await house.supervisor.stop("a")
     house.facts.clear()
     house.runtime.zoo["a"] = behaviour(never_ready=True)

@@ -48,8 +48,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(house: Any, make_profile: Any, hasty: None) -> None:
     """vLLM of some versions goes on answering after its engine has died: it is not asked again, but started anew."""
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     error = await meets(house, DEAD)
     assert (error.code, "EngineCore encountered an issue" in error.message) == ("engine_crash", True)
     assert (house.state("a"), house.runtime.here) == (EngineState.FAILED, {})
@@ -85,8 +84,7 @@ async def test_what_its_log_says_is_the_reason_of_its_death(house: Any, make_pro
 async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
     house: Any, make_profile: Any, hasty: None
 ) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     words = "WARNING 11-23 00:11:29 [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly"
     house.runtime.of("a").say(words)
     await house.clock.drive(house.clock.sleep(1))
@@ -96,8 +94,7 @@ async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
 
 
 async def test_a_bad_answer_of_an_engine_that_works_is_the_requests_own(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     assert await meets(house, PAGE) is PAGE
     assert house.state("a") is EngineState.READY
     assert house.notices() == []
@@ -144,8 +141,7 @@ async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     does = house.runtime.zoo["a"] = behaviour()
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     before, began = does.looks, house.clock.time
     await house.clock.drive(house.clock.sleep(10 * repair.LOOK_EVERY_S))
     assert does.looks - before <= 1  # one that had begun while it was used
@@ -185,8 +181,7 @@ async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
 
 async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any, make_profile: Any) -> None:
     nodes = SecondNode(house)
-    await house.open(make_profile("a", node="spark2"), nodes=nodes)
-    await house.leased("a")
+    await house.served(make_profile("a", node="spark2"), nodes=nodes)
     why = "spark2 (lab@spark2) cannot be reached: Connection timed out."
     nodes.states["spark2"] = nodes.states["spark2"].replace(status=NodeStatus.UNREACHABLE, reason=why)
     error = await meets(house, UpstreamError("the connection broke off", code="engine_died"))
@@ -199,8 +194,7 @@ async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_
 ) -> None:
     monkeypatch.setattr(repair, "CONFIRM_S", 0.05)
     nodes = SecondNode(house)
-    await house.open(make_profile("a", node="spark2"), nodes=nodes)
-    await house.leased("a")
+    await house.served(make_profile("a", node="spark2"), nodes=nodes)
 
     async def refused(_url: str, **_: Any) -> Any:
         nodes.states["spark2"] = nodes.states["spark2"].replace(status=NodeStatus.UNREACHABLE, reason="It is off.")
@@ -274,8 +268,7 @@ async def test_a_load_that_failed_teaches_nothing(house: Any, make_profile: Any,
 
 async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make_profile: Any, behaviour: Any) -> None:
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
-    await house.open(make_profile("good"), make_profile("dies"))
-    await house.leased("good")
+    await house.served(make_profile("good"), make_profile("dies"))
     error = await house.refused("dies")
     assert (error.code, error.status) == ("out_of_memory", 503)
     assert isinstance(error, EngineError)
@@ -347,8 +340,7 @@ async def test_a_container_that_somebody_removed_is_told_as_that(house: Any, mak
 
 
 async def test_the_words_of_a_failure_name_the_profile(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     await house.runtime.kill("a", "KeyError: 'w1'")
     await house.clock.rest()
     assert house.supervisor.engines["a"].failure.hint == "The whole log is under `sparkdash logs a`."
@@ -372,8 +364,7 @@ async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "CONFIRM_S", 0.0)
-    await house.open(make_profile("a"))
-    await house.leased("a")
+    await house.served(make_profile("a"))
     house.runtime.gate, broke_off = asyncio.Event(), asyncio.Event()
 
     async def client() -> None:
@@ -419,8 +410,7 @@ async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     house.runtime.zoo["rock"] = behaviour(wont_stop=True)
-    await house.open(make_profile("rock"), make_profile("b"))
-    await house.leased("rock")
+    await house.served(make_profile("rock"), make_profile("b"))
     error = await house.refused("b")
     assert (error.code, house.swaps()[-1].failure.phase) == ("unkillable", "stop")
     assert house.state("rock") is EngineState.FAILED
@@ -432,8 +422,7 @@ async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
 
 
 async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("leaky", gib=60), make_profile("big", gib=100), reclaim_s=30)
-    await house.leased("leaky")
+    await house.served(make_profile("leaky", gib=60), make_profile("big", gib=100), reclaim_s=30)
     house.reader.leaks["leaky"] = 50 * GIB
     began = house.clock.time
     error = await house.refused("big")
@@ -446,8 +435,7 @@ async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_p
 
 
 async def test_memory_that_comes_back_late_is_waited_for(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
-    await house.leased("a")
+    await house.served(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
     house.reader.leaks["a"] = 50 * GIB
     asking = house.ask("big")
 
@@ -500,8 +488,7 @@ async def test_what_a_failed_load_leaves_behind_is_told(house: Any, make_profile
 
 
 async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a", gib=70), make_profile("b", gib=70))
-    await house.leased("a")
+    await house.served(make_profile("a", gib=70), make_profile("b", gib=70))
     house.reader.leaks["a"] = 70 * GIB
     await house.clock.drive(house.supervisor.stop("a"))
     asking = house.ask("b")

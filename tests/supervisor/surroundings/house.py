@@ -168,6 +168,12 @@ class House:
         """A request that waits for its lease in the background."""
         return Asking(self, name, seen if seen is not None else [], asks)
 
+    async def served(self, *profiles: Profile, **given: Any) -> Supervisor:
+        """`open`, where the first profile has then answered a request."""
+        supervisor = await self.open(*profiles, **given)
+        await self.leased(profiles[0].name)
+        return supervisor
+
     async def leased(self, name: str) -> Lease:
         asking = self.ask(name)
         lease = await self.clock.drive(asking.granted())
