@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
-from aiohttp import web
 from surroundings.clock import FakeClock
-from surroundings.engines import Behaviour, serve
-from surroundings.house import CountingUpstream, House, catalog, profile
+from surroundings.house import CountingUpstream, House, make_profile
 from surroundings.stuck import Box
 
-from sparkdash.catalog import Catalog
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.domain.profile import Profile
 from sparkdash.host.thread import THREAD_NAME
 from sparkdash.supervisor import repair
-
-
-@pytest.fixture
-def make_profile() -> Callable[..., Profile]:
-    return profile
-
-
-@pytest.fixture
-def make_catalog() -> Callable[..., Catalog]:
-    return catalog
-
-
-@pytest.fixture
-def behaviour() -> type[Behaviour]:
-    return Behaviour
-
-
-@pytest.fixture
-def serve_engine() -> Callable[..., Awaitable[web.AppRunner]]:
-    return serve
 
 
 @pytest.fixture
@@ -85,7 +62,7 @@ def box(house: Any, monkeypatch: pytest.MonkeyPatch) -> Box:
 
 
 @pytest.fixture
-def opened(house: Any, box: Box, make_profile: Any) -> Callable[..., Any]:
+def opened(house: Any, box: Box) -> Callable[..., Any]:
     async def open_(*profiles: Profile, **more: Any) -> None:
         given = {"look": box.look, "take_evidence": box.evidence, **more}
         await house.open(*(profiles or (make_profile("a"),)), **given)

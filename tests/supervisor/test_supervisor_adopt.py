@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour
 from surroundings.foreign import Foreign
+from surroundings.house import make_catalog, make_profile
 
 from sparkdash.catalog import ProfileProblem
 from sparkdash.domain.container import (
@@ -34,9 +36,9 @@ async def let_pass(house: Any, steps: int = 5) -> None:
 
 
 async def test_a_node_that_answers_during_the_first_look_costs_no_engine_that_loads(
-    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loads = house.runtime.zoo["a"] = behaviour(never_ready=True, heartbeat=True)
+    loads = house.runtime.zoo["a"] = Behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("a"))
     house.ask("a")
     await house.loads("a")
@@ -64,7 +66,7 @@ async def test_a_node_that_answers_during_the_first_look_costs_no_engine_that_lo
 
 @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.EXITED])
 async def test_a_container_that_is_started_during_a_look_is_left_alone(
-    house: Any, make_profile: Any, state: ContainerState, monkeypatch: pytest.MonkeyPatch
+    house: Any, state: ContainerState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.open(make_profile("a"))
     list_containers, listed = house.runtime.containers, []
@@ -104,7 +106,7 @@ async def new_foreign() -> AsyncIterator[Callable[..., Awaitable[Foreign]]]:
 
 
 @pytest.fixture
-def far(make_profile: Any) -> Callable[..., Any]:
+def far() -> Callable[..., Any]:
     def make(url: str, **facts: Any) -> Any:
         return make_profile("far", engine="openai", image=None, gib=None, url=url, **{"models": {}, **facts})
 
@@ -288,7 +290,7 @@ async def test_a_server_that_came_back_serves_again_within_seconds(house: Any, n
 
 @pytest.mark.parametrize("order", ["cancel", "go on"])
 async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
-    house: Any, new_foreign: Any, far: Any, make_catalog: Any, unused_tcp_port: int, order: str
+    house: Any, new_foreign: Any, far: Any, unused_tcp_port: int, order: str
 ) -> None:
     server = await new_foreign([QWEN])
     supervisor = await house.open(far(server.url))
@@ -304,9 +306,7 @@ async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
     assert (await house.leased("far")).url == server.url
 
 
-async def test_a_profile_that_is_edited_and_taken_away_at_once_ends_nothing(
-    house: Any, new_foreign: Any, make_profile: Any, make_catalog: Any
-) -> None:
+async def test_a_profile_that_is_edited_and_taken_away_at_once_ends_nothing(house: Any, new_foreign: Any) -> None:
     server = await new_foreign([QWEN])
     first, second = make_profile("a"), make_profile("b")
     supervisor = await house.open(first, second)
@@ -343,7 +343,7 @@ def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: Foreig
     assert as_foreign(container(**facts), "me", SETTINGS) == shown
 
 
-async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any, make_profile: Any) -> None:
+async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     await house.open(make_profile("a"))
@@ -358,7 +358,7 @@ async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any
     assert house.state("a") is EngineState.FAILED
 
 
-async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: Any, make_profile: Any) -> None:
+async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     await house.open(make_profile("a", args={"max-model-len": 4096}))
@@ -372,9 +372,7 @@ BROKEN = ProfileProblem("a.yaml", 3, "", "it is not valid YAML")
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(
-    house: Any, make_profile: Any, make_catalog: Any, fixed: bool
-) -> None:
+async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(house: Any, fixed: bool) -> None:
     a, b = make_profile("a", gib=30), make_profile("b", gib=30)
     await house.open(a, b)
     await house.leased("a")
@@ -396,7 +394,7 @@ async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_know
 
 
 @pytest.fixture
-async def unadopted(house: Any, make_profile: Any) -> Any:
+async def unadopted(house: Any) -> Any:
     """A house where `a` runs, and its profile's file has a mistake in it."""
     a, b = make_profile("a", gib=30), make_profile("b", gib=30)
     await house.open(a, b)
@@ -425,10 +423,8 @@ async def test_a_daemon_that_ends_with_its_engines_ends_those_that_it_could_not_
     assert house.runtime.here == {}
 
 
-async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notice(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(lines=("INFO:     Application startup complete.",))
+async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notice(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(lines=("INFO:     Application startup complete.",))
     await house.served(make_profile("a"))
     await house.close()
     await house.runtime.of("a").server.cleanup()
@@ -437,8 +433,8 @@ async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notic
     assert "does not answer" in house.notices()[0].text
 
 
-async def test_an_engine_that_was_loading_is_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(load_s=15)
+async def test_an_engine_that_was_loading_is_gone_on_with(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(load_s=15)
     await house.open(make_profile("a"))
     asking = house.ask("a")
     await house.loads("a")
@@ -461,10 +457,8 @@ async def test_an_engine_that_was_loading_is_gone_on_with(house: Any, make_profi
     assert house.state("a") is EngineState.FAILED
 
 
-async def test_an_engine_that_was_loading_and_stands_still_is_given_up(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+async def test_an_engine_that_was_loading_and_stands_still_is_given_up(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=20)
     house.ask("a")
     await house.loads("a")
@@ -475,8 +469,8 @@ async def test_an_engine_that_was_loading_and_stands_still_is_given_up(
     assert house.runtime.here == {}
 
 
-async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a"), make_profile("b"))
     house.ask("a")
     await house.loads("a")
@@ -488,10 +482,8 @@ async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any, mak
     assert house.swaps()[-2].outcome is SwapOutcome.CANCELLED
 
 
-async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_ready(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(empty_answers=True, load_s=1)
+async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_ready(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(empty_answers=True, load_s=1)
     await house.open(make_profile("a"))
     house.ask("a")
     await house.loads("a")
@@ -503,14 +495,14 @@ async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_read
     assert house.runtime.here == {}
 
 
-async def test_strays_of_an_earlier_daemon_are_told(house: Any, make_profile: Any) -> None:
+async def test_strays_of_an_earlier_daemon_are_told(house: Any) -> None:
     house.runtime.stray = Leftovers(ended=(4711,))
     await house.open(make_profile("a"))
     assert [notice.code for notice in house.notices()] == ["orphan_ended"]
     assert "orphan pid 4711" in house.notices()[0].text
 
 
-async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profile: Any) -> None:
+async def test_ended_leftovers_are_removed_without_a_word(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     await house.runtime.end(house.runtime.of("a"), 0)
@@ -519,7 +511,7 @@ async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profi
     assert house.notices() == []
 
 
-async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any, foreign_owner: Any) -> None:
+async def test_containers_of_others_are_left_alone(house: Any, foreign_owner: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     container = house.runtime.of("a")
@@ -533,7 +525,7 @@ async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any
     assert "sparkdash-a (image)" in notice.text
 
 
-async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -> None:
+async def test_of_two_that_run_both_are_adopted(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     old = house.runtime.here.pop(house.runtime.of("a").spec.name)
@@ -546,8 +538,8 @@ async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -
     assert calls == [("start", "a"), ("start", "b")]
 
 
-async def test_all_that_were_loading_are_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(load_s=15))
+async def test_all_that_were_loading_are_gone_on_with(house: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=15), b=Behaviour(load_s=15))
     profiles = [make_profile(name, gib=30, args={"kv-cache-memory-bytes": "1G"}) for name in "ab"]
     await house.open(*profiles)
     for name in "ab":
@@ -565,7 +557,7 @@ async def test_all_that_were_loading_are_gone_on_with(house: Any, make_profile: 
     assert ended == [("a", SwapCause.ADOPT, SwapOutcome.DONE), ("b", SwapCause.ADOPT, SwapOutcome.DONE)]
 
 
-async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_profile: Any) -> None:
+async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any) -> None:
     await house.served(make_profile("a", gib=30), make_profile("b", gib=30))
     await house.close()
     house.runtime.missing = True
@@ -582,7 +574,7 @@ async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_prof
     assert house.runtime.calls == [("start", "a"), ("start", "b")]
 
 
-async def test_what_was_started_in_its_place_is_not_adopted(house: Any, make_profile: Any) -> None:
+async def test_what_was_started_in_its_place_is_not_adopted(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     house.runtime.missing = True

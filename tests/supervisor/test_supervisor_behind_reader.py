@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from surroundings.house import make_profile
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
@@ -50,9 +51,7 @@ def models(folder: Path, **names: str) -> dict[str, Any]:
     return {"models": found, "args": {f"use-{role}": f"{{{role}}}" for role in names}}
 
 
-async def test_the_weights_of_who_left_are_let_go(
-    house: Any, make_profile: Any, advised: list[str], tmp_path: Path
-) -> None:
+async def test_the_weights_of_who_left_are_let_go(house: Any, advised: list[str], tmp_path: Path) -> None:
     old = models(tmp_path, target="old.gguf", drafter="drafter.gguf", other="shared.gguf")
     await house.open(
         make_profile("old", gib=60, **old),
@@ -72,9 +71,7 @@ async def test_the_weights_of_who_left_are_let_go(
     assert "Cached on the box: 30.0 GiB before, 30.0 GiB after" in notice.text
 
 
-async def test_nothing_is_let_go_unless_wanted(
-    house: Any, make_profile: Any, advised: list[str], tmp_path: Path
-) -> None:
+async def test_nothing_is_let_go_unless_wanted(house: Any, advised: list[str], tmp_path: Path) -> None:
     """The kernel does well without."""
     await house.served(make_profile("old", **models(tmp_path, target="old.gguf")))
     await house.clock.drive(house.supervisor.stop("old"))
@@ -82,9 +79,7 @@ async def test_nothing_is_let_go_unless_wanted(
     assert house.notices() == []
 
 
-async def test_it_never_fails_a_swap(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_it_never_fails_a_swap(house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache_eviction, "LET_GO_S", 0.0)
     await house.served(
         make_profile("a", **models(tmp_path, target="a.gguf")),
@@ -104,7 +99,7 @@ async def test_it_never_fails_a_swap(
 
 
 async def test_room_is_made_of_weights_that_nobody_uses(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     blobs = tmp_path / "hub/models--org--m/blobs"
     blobs.mkdir(parents=True)
@@ -131,9 +126,7 @@ async def test_room_is_made_of_weights_that_nobody_uses(
     assert [notice.text for notice in house.notices()] == ["Let 3.0 GiB of cached weights go before the load."]
 
 
-async def test_a_disk_that_hangs_holds_no_load_up(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_disk_that_hangs_holds_no_load_up(house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hangs = threading.Event()
 
     def files(_ref: ModelRef, _hf_home: Path) -> frozenset[Path]:
@@ -157,7 +150,7 @@ async def test_a_disk_that_hangs_holds_no_load_up(
 
 @pytest.mark.parametrize("failing", [OSError(5, "Input/output error"), None])
 async def test_room_that_cannot_be_made_costs_nothing(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: OSError | None
+    house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: OSError | None
 ) -> None:
     """A disk that fails; and a count that the kernel refuses, where the box's own figure is taken."""
 
@@ -362,7 +355,7 @@ async def shrinks(file: Path, below: int) -> None:
 
 
 @pytest.fixture
-async def profile(house: Any, make_profile: Any, weights: Path) -> Any:
+async def profile(house: Any, weights: Path) -> Any:
     made = make_profile("big", gib=80, models={"target": ModelRef(path=str(weights))}, args={"model": "{target}"})
     await house.open(made)
     return made
@@ -427,7 +420,7 @@ async def test_nothing_leaves_while_memory_is_plentiful(
     assert house.notices() == []
 
 
-async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, make_profile: Any, weights: Path) -> None:
+async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, weights: Path) -> None:
     """vLLM's prefetch reads each file twice, the second time from memory."""
     made = make_profile(
         "big",
@@ -440,7 +433,7 @@ async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, mak
         assert behind._task is None
 
 
-async def test_a_file_that_another_engine_uses_stays(house: Any, make_profile: Any, weights: Path) -> None:
+async def test_a_file_that_another_engine_uses_stays(house: Any, weights: Path) -> None:
     models = {"models": {"target": ModelRef(path=str(weights))}, "args": {"model": "{target}"}}
     await house.served(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
     comes = house.supervisor.catalog.find("comes")

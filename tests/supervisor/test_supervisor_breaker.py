@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour
+from surroundings.house import make_profile
 from surroundings.rig import ERROR, REQUEST, Rig, arrive, feed, new, with_a
 
 from sparkdash.domain.engine import EngineState, Failure, Parked
@@ -398,8 +400,8 @@ def test_a_persons_wish_is_one_try_more() -> None:
     assert "a is parked as it failed for the same reason again: a did not start." in str(refusal(breaker, 5001.0))
 
 
-async def test_parked_is_published_kept_and_released(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["b"] = behaviour(dies_after_s=2)
+async def test_parked_is_published_kept_and_released(house: Any) -> None:
+    house.runtime.zoo["b"] = Behaviour(dies_after_s=2)
     await house.served(make_profile("a"), make_profile("b"))
     await house.refused("b")
     house.clock.time += breaking.REST_S + 1
@@ -421,14 +423,14 @@ async def test_parked_is_published_kept_and_released(house: Any, make_profile: A
     assert [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1] == {}
 
 
-async def test_release_of_an_unknown_profile_is_told(house: Any, make_profile: Any) -> None:
+async def test_release_of_an_unknown_profile_is_told(house: Any) -> None:
     await house.open(make_profile("a"))
     with pytest.raises(AdmissionError, match="nobody"):
         await house.supervisor.release("nobody")
 
 
-async def test_use_tries_a_parked_profile_once(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["b"] = behaviour(dies_after_s=2)
+async def test_use_tries_a_parked_profile_once(house: Any) -> None:
+    house.runtime.zoo["b"] = Behaviour(dies_after_s=2)
     await house.open(make_profile("b"))
     for _ in range(3):
         await house.supervisor.use("b", cause=SwapCause.USER)
@@ -437,12 +439,10 @@ async def test_use_tries_a_parked_profile_once(house: Any, make_profile: Any, be
     assert "parked" in (await house.refused("b")).message
 
 
-async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
-    house: Any, make_profile: Any, behaviour: Any, tmp_path: Path
-) -> None:
+async def test_parked_is_parked_also_after_a_restart_until_it_is_released(house: Any, tmp_path: Path) -> None:
     """With the same words and since the same moment; `release` is for good."""
     profile, file = make_profile("a"), tmp_path / "registry.db"
-    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
+    house.runtime.zoo["a"] = Behaviour(dies_after_s=2)
     async with Store.opened(file, print) as store:
         await house.open(profile, store=store)
         for _ in range(2):
@@ -464,9 +464,7 @@ async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
         assert store.parked == {}
 
 
-async def test_a_launch_that_was_edited_while_no_daemon_ran_is_not_parked(
-    house: Any, make_profile: Any, tmp_path: Path
-) -> None:
+async def test_a_launch_that_was_edited_while_no_daemon_ran_is_not_parked(house: Any, tmp_path: Path) -> None:
     async with Store.opened(tmp_path / "registry.db", print) as store:
         failure = Failure(code="unknown_flag", message="It refused its command line.")
         store.parked = {

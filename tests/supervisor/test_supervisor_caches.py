@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour
+from surroundings.house import make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SwapChanged
@@ -39,20 +41,18 @@ def model(name: str) -> dict[str, Any]:
 
 
 async def test_a_start_that_a_torn_cache_lets_fail_is_tried_once_without_it(
-    house: Any, make_profile: Any, behaviour: Any, cache: Path, tmp_path: Path
+    house: Any, cache: Path, tmp_path: Path
 ) -> None:
     """It comes up, the cache is gone, and both are told."""
-    house.runtime.zoo["a"] = behaviour(dies_of_cache=True)
+    house.runtime.zoo["a"] = Behaviour(dies_of_cache=True)
     await house.served(make_profile("a", **model("a")), cache_dir=tmp_path)
     assert house.runtime.calls == [("start", "a"), ("start", "a")]
     assert [one.code for one in house.notices()] == ["cache_set_aside", "cache_dropped"]
     assert list(cache.parent.iterdir()) == []
 
 
-async def test_a_start_that_fails_without_its_cache_too_keeps_it(
-    house: Any, make_profile: Any, behaviour: Any, cache: Path, tmp_path: Path
-) -> None:
-    house.runtime.zoo["a"] = behaviour(empty_answers=True)
+async def test_a_start_that_fails_without_its_cache_too_keeps_it(house: Any, cache: Path, tmp_path: Path) -> None:
+    house.runtime.zoo["a"] = Behaviour(empty_answers=True)
     await house.open(make_profile("a", **model("a")), cache_dir=tmp_path)
     assert (await house.refused("a")).code == "bad_answer"
     assert [what for what, _ in house.runtime.calls] == ["start", "stop", "start", "stop"]
@@ -60,12 +60,10 @@ async def test_a_start_that_fails_without_its_cache_too_keeps_it(
     assert [each.name for each in cache.parent.rglob("*")] == [cache.name, "kernel"]
 
 
-async def test_a_failure_with_a_known_cause_is_not_tried_again(
-    house: Any, make_profile: Any, behaviour: Any, cache: Path, tmp_path: Path
-) -> None:
+async def test_a_failure_with_a_known_cause_is_not_tried_again(house: Any, cache: Path, tmp_path: Path) -> None:
     """Nor one without a cache, nor one whose cache another engine uses."""
-    house.runtime.zoo |= {"a": behaviour(dies_after_s=1), "b": behaviour(empty_answers=True)}
-    house.runtime.zoo["c"] = behaviour(empty_answers=True)
+    house.runtime.zoo |= {"a": Behaviour(dies_after_s=1), "b": Behaviour(empty_answers=True)}
+    house.runtime.zoo["c"] = Behaviour(empty_answers=True)
     twin = make_profile("d", gib=1, **model("c"))
     await house.open(
         make_profile("a", **model("a")),
@@ -84,7 +82,7 @@ async def test_a_failure_with_a_known_cause_is_not_tried_again(
 
 
 async def test_the_time_to_expect_is_that_of_starts_with_caches_like_its_own(
-    house: Any, make_profile: Any, behaviour: Any, cache: Path, tmp_path: Path
+    house: Any, cache: Path, tmp_path: Path
 ) -> None:
     """Where only starts with other caches are known, it says so. A profile without a model learns from no other."""
     profiles = make_profile("a", **model("a")), make_profile("b"), make_profile("never")
@@ -92,7 +90,7 @@ async def test_the_time_to_expect_is_that_of_starts_with_caches_like_its_own(
 
     async def load(load_s: float) -> Swap:
         """The load as it was told last while it went on."""
-        house.runtime.zoo["a"] = behaviour(load_s=load_s)
+        house.runtime.zoo["a"] = Behaviour(load_s=load_s)
         house.facts.clear()
         await house.leased("a")
         told = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour
+from surroundings.house import make_profile
 
 from sparkdash.supervisor.canary import Canaries
 
@@ -25,28 +27,22 @@ def answers(tmp_path: Path) -> Canaries:
     return Canaries(tmp_path / "answers.json")
 
 
-async def test_another_answer_than_the_first_one_is_told_with_both(
-    house: Any, make_profile: Any, behaviour: Any, answers: Canaries
-) -> None:
+async def test_another_answer_than_the_first_one_is_told_with_both(house: Any, answers: Canaries) -> None:
     """Each time, as the first one stays what it is measured by; the engine serves, as the owner decides."""
-    house.runtime.zoo["a"] = behaviour()
+    house.runtime.zoo["a"] = Behaviour()
     await house.open(make_profile("a"), make_profile("b"), canaries=answers)
     told = await restarted(house, "one two", "one two", "!!!!", "!!!!")
     assert len(told) == 2
     assert told[0].startswith("a answers the warm-up with '!!!!'; its first start answered 'one two'.")
 
 
-async def test_an_answer_that_the_second_question_sets_right_is_chance(
-    house: Any, make_profile: Any, behaviour: Any, answers: Canaries
-) -> None:
-    house.runtime.zoo["a"] = behaviour()
+async def test_an_answer_that_the_second_question_sets_right_is_chance(house: Any, answers: Canaries) -> None:
+    house.runtime.zoo["a"] = Behaviour()
     await house.open(make_profile("a"), make_profile("b"), canaries=answers)
     assert await restarted(house, "one two", "one, two|one two") == []
 
 
-def test_a_launch_is_another_one_with_another_image_flag_or_file(
-    make_profile: Any, answers: Canaries, tmp_path: Path
-) -> None:
+def test_a_launch_is_another_one_with_another_image_flag_or_file(answers: Canaries, tmp_path: Path) -> None:
     weights = tmp_path / "model" / "model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"w")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from surroundings.engines import Behaviour
+from surroundings.house import make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, SwapChanged
@@ -101,7 +103,7 @@ def test_loads_whose_figures_nobody_knows_say_nothing() -> None:
     )
 
 
-async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any, make_profile: Any) -> None:
+async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any) -> None:
     await house.open(make_profile("a", gib=100))
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(140)]
     with pytest.raises(AdmissionError) as caught:
@@ -121,7 +123,7 @@ async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(hous
     [({}, GpuReading(Gpu(name="NVIDIA GeForce RTX 5090"))), ({}, GpuReading(None)), ({"contiguity": "off"}, SPARK)],
 )
 async def test_nothing_is_refused_on_another_box_or_where_the_owner_says_so(
-    house: Any, make_profile: Any, settings: Any, reading: GpuReading
+    house: Any, settings: Any, reading: GpuReading
 ) -> None:
     await house.open(make_profile("a", gib=100), **settings)
     house.reader.reading, house.reader.contiguities = reading, [blocks(0)]
@@ -129,7 +131,7 @@ async def test_nothing_is_refused_on_another_box_or_where_the_owner_says_so(
     assert house.notices() == []
 
 
-async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any, make_profile: Any) -> None:
+async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any) -> None:
     await house.open(make_profile("a", gib=100), contiguity="warn")
     house.reader.contiguities = [blocks(0)]
     await house.leased("a")
@@ -138,7 +140,7 @@ async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any, make_profi
     assert "0 of 200" in notice.text
 
 
-async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(house: Any, make_profile: Any) -> None:
+async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(house: Any) -> None:
     await house.open(make_profile("a", gib=100), make_profile("tiny", gib=3), side_by_side=False, contiguity="warn")
     house.reader.contiguities = [blocks(0)]
     await house.leased("tiny")
@@ -146,11 +148,9 @@ async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(hou
     assert [notice.code for notice in house.notices()] == ["fragmented"]
 
 
-async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(house: Any) -> None:
     fixed = {"kv-cache-memory-bytes": "1G"}
-    house.runtime.zoo["long"] = behaviour(load_s=15)
+    house.runtime.zoo["long"] = Behaviour(load_s=15)
     await house.open(
         make_profile("long", gib=30, args=fixed), make_profile("short", gib=20, args=fixed), contiguity="refuse"
     )
@@ -165,7 +165,7 @@ async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(
     await asking.leave()
 
 
-async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any, make_profile: Any) -> None:
+async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any) -> None:
     await house.open(make_profile("small", gib=7), make_profile("cpu", gib=60, gpu=False))
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(0)]
     await house.leased("small")
@@ -204,7 +204,7 @@ def evicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     [((50, 300), 1, 0), ((50, 60, 300), 2, 0), ((50, 60, 60, 300), 3, 0), ((50, 60, 60, 60, 300), 3, 1)],
 )
 async def test_blocks_are_won_back_by_what_costs_least_first(
-    house: Any, make_profile: Any, evicted: list[int], looks: tuple[int, ...], evictions: int, runs: int
+    house: Any, evicted: list[int], looks: tuple[int, ...], evictions: int, runs: int
 ) -> None:
     helper = Helper()
     await house.open(make_profile("a", gib=100), memory_helper=helper)
@@ -221,7 +221,7 @@ async def test_blocks_are_won_back_by_what_costs_least_first(
     assert "from 50 to 300" in notice.text
 
 
-async def test_what_was_tried_in_vain_is_told(house: Any, make_profile: Any, evicted: list[int]) -> None:
+async def test_what_was_tried_in_vain_is_told(house: Any, evicted: list[int]) -> None:
     helper = Helper()
     await house.open(make_profile("a", gib=100), memory_helper=helper)
     house.reader.reading, house.reader.page_cache, house.reader.contiguities = SPARK, GIB, [blocks(11)]
@@ -258,9 +258,7 @@ def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[
         past.append(load(LoadOutcome.DONE if well else LoadOutcome.WEDGING, gib=gib, seen=seen))
 
 
-async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(
-    house: Any, make_profile: Any, evicted: list[int]
-) -> None:
+async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(house: Any, evicted: list[int]) -> None:
     helper = Helper()
     helper.why = "a password is required"
     await house.open(make_profile("a", gib=100), memory_helper=helper)
@@ -270,9 +268,7 @@ async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(
     assert (caught.value.hint or "").startswith("Drop caches")
 
 
-async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(
-    house: Any, make_profile: Any
-) -> None:
+async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(house: Any) -> None:
     await house.open(make_profile("a", gib=100), make_profile("tiny", gib=3), side_by_side=False)
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(20)]
     await house.leased("tiny")
@@ -281,9 +277,7 @@ async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the
     assert house.runtime.running() == ["tiny"]
 
 
-async def test_an_engine_whose_memory_may_be_enough_is_stopped_and_what_it_gave_back_is_looked_at(
-    house: Any, make_profile: Any
-) -> None:
+async def test_an_engine_whose_memory_may_be_enough_is_stopped_and_what_it_gave_back_is_looked_at(house: Any) -> None:
     """80 GiB come back, in blocks or not."""
     await house.open(make_profile("a", gib=100), make_profile("b", gib=80), contiguity="refuse")
     house.reader.contiguities = [blocks(300)]
@@ -293,12 +287,10 @@ async def test_an_engine_whose_memory_may_be_enough_is_stopped_and_what_it_gave_
     assert house.runtime.running() == ["a"]
 
 
-async def test_contiguity_before_and_after_each_load_is_kept_with_how_it_went(
-    house: Any, make_profile: Any, behaviour: Any, tmp_path: Path
-) -> None:
+async def test_contiguity_before_and_after_each_load_is_kept_with_how_it_went(house: Any, tmp_path: Path) -> None:
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         await house.open(make_profile("a", gib=80), make_profile("b", gib=80), store=store, contiguity="refuse")
-        house.runtime.zoo["b"] = behaviour(dies_after_s=1.0)
+        house.runtime.zoo["b"] = Behaviour(dies_after_s=1.0)
         house.reader.contiguities = [blocks(782), blocks(140)]
         await house.leased("a")
         house.reader.contiguities = [blocks(300), blocks(300), blocks(290)]

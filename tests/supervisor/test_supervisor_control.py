@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from surroundings.house import SecondNode
+from surroundings.engines import Behaviour
+from surroundings.house import SecondNode, make_catalog, make_profile
 
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.catalog import with_replicas
@@ -22,7 +23,7 @@ SETS = {"day": ("a", "b"), "night": ("big",), "all": ("a", "b", "big"), "odd": (
 
 
 @pytest.fixture
-async def opened(house: Any, make_profile: Any) -> Any:
+async def opened(house: Any) -> Any:
     profiles = [make_profile("a", gib=30), make_profile("b", gib=40), make_profile("big", gib=90)]
     await house.open(*profiles, sets=SETS)
     return house
@@ -64,7 +65,7 @@ async def test_a_set_that_does_not_fit_is_refused_with_the_sum_and_nothing_stops
     assert (plan.fits, plan.needs_bytes) == (False, 160 * GIB)
 
 
-async def test_a_pinned_engine_stays_beside_the_set_and_counts(house: Any, make_profile: Any) -> None:
+async def test_a_pinned_engine_stays_beside_the_set_and_counts(house: Any) -> None:
     profiles = [make_profile("a", gib=30), make_profile("big", gib=90)]
     await house.open(*profiles, sets={"night": ("big",)}, policy={"a": Policy(pinned=True)})
     await house.leased("a")
@@ -82,7 +83,7 @@ async def test_what_is_unknown_is_named(opened: Any, name: str, code: str) -> No
         assert refused.value.hint == "Known sets: day, night, all, odd."
 
 
-async def test_a_member_whose_need_is_unknown_keeps_the_set_from_beginning(house: Any, make_profile: Any) -> None:
+async def test_a_member_whose_need_is_unknown_keeps_the_set_from_beginning(house: Any) -> None:
     await house.open(make_profile("a", gib=30), make_profile("dark", gib=None), sets={"s": ("a", "dark")})
     with pytest.raises(AdmissionError) as refused:
         await house.supervisor.use_set("s", begin=True)
@@ -90,7 +91,7 @@ async def test_a_member_whose_need_is_unknown_keeps_the_set_from_beginning(house
     assert "dark" in refused.value.message
 
 
-async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house: Any, make_profile: Any) -> None:
+async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.settled()
@@ -101,7 +102,7 @@ async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house
     assert house.runtime.running() == ["b"]
 
 
-async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any, make_profile: Any) -> None:
+async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b"))
     gate = house.runtime.gate = asyncio.Event()
     await house.supervisor.use("b", cause=SwapCause.USER)
@@ -116,7 +117,7 @@ async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any, make_profil
     assert house.runtime.calls == [("start", "a"), ("stop", "a")]
 
 
-async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: Any, make_profile: Any) -> None:
+async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: Any) -> None:
     """The start is finished first, since a half-made container cannot be removed; then it is removed."""
     await house.open(make_profile("a"))
     gate = house.runtime.gate = asyncio.Event()
@@ -137,7 +138,7 @@ async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: 
 
 @pytest.mark.parametrize("phase", ["start", "stop"])
 async def test_the_end_does_not_wait_for_a_runtime_that_hangs_longer_than_the_daemon_may(
-    house: Any, make_profile: Any, phase: str
+    house: Any, phase: str
 ) -> None:
     """The next daemon recognises what is left: it still carries our label."""
     await house.open(make_profile("a"), make_profile("b"))
@@ -154,13 +155,13 @@ async def test_the_end_does_not_wait_for_a_runtime_that_hangs_longer_than_the_da
     assert house.runtime.calls == ([] if phase == "start" else [("start", "a")])
 
 
-async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any) -> None:
+async def test_cancel_without_a_swap_does_nothing(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.cancel())
     assert house.state("a") is EngineState.READY
 
 
-async def test_stop_returns_when_the_engine_is_gone(house: Any, make_profile: Any) -> None:
+async def test_stop_returns_when_the_engine_is_gone(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     holder = house.ask("a")
     await house.clock.drive(holder.granted())
@@ -178,7 +179,7 @@ async def test_stop_returns_when_the_engine_is_gone(house: Any, make_profile: An
     await house.leased("a")
 
 
-async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house: Any, make_profile: Any) -> None:
+async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house: Any) -> None:
     await house.open(make_profile("a"))
     await house.clock.drive(house.supervisor.stop(None))
     await house.clock.drive(house.supervisor.stop("a"))
@@ -186,9 +187,7 @@ async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house
         await house.supervisor.stop("x")
 
 
-async def test_unknown_and_impossible_profiles_are_refused_with_what_to_use_instead(
-    house: Any, make_profile: Any
-) -> None:
+async def test_unknown_and_impossible_profiles_are_refused_with_what_to_use_instead(house: Any) -> None:
     await house.open(make_profile("good"), make_profile("mtp", cannot_run="no MTP head in this model", nearest="good"))
     unknown, impossible = await asyncio.gather(
         house.ask("goood").granted(), house.ask("mtp").granted(), return_exceptions=True
@@ -204,7 +203,7 @@ async def test_unknown_and_impossible_profiles_are_refused_with_what_to_use_inst
 
 
 async def test_a_profile_with_a_secret_in_its_file_is_not_started_unless_its_owner_silenced_the_rule(
-    house: Any, make_profile: Any
+    house: Any,
 ) -> None:
     """400 that names the place and never the value, to requests and to people; with `silence` it starts as any other."""
     env, reason = {"HF_TOKEN": "hf_notarealtokenbutlongenough"}, {"secret-literal": "a box of one's own"}
@@ -218,7 +217,7 @@ async def test_a_profile_with_a_secret_in_its_file_is_not_started_unless_its_own
     assert (await house.leased("silenced")).profile.name == "silenced"
 
 
-async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile: Any, make_catalog: Any) -> None:
+async def test_reading_the_profiles_again_stops_nothing(house: Any) -> None:
     await house.open(make_profile("a"))
     old = (await house.leased("a")).engine.fingerprint
     changed = make_profile("a", args={"max-model-len": 4096})
@@ -237,9 +236,7 @@ async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile
     assert house.state("a") is EngineState.READY
 
 
-async def test_replicas_come_are_renewed_one_after_the_other_and_stop_with_their_profile(
-    house: Any, make_profile: Any, make_catalog: Any
-) -> None:
+async def test_replicas_come_are_renewed_one_after_the_other_and_stop_with_their_profile(house: Any) -> None:
     def written(**facts: Any) -> Catalog:
         return with_replicas(make_catalog(make_profile("a", gib=30, replicas=2, **facts)), (LOCAL, "spark2"))
 
@@ -268,10 +265,8 @@ async def test_replicas_come_are_renewed_one_after_the_other_and_stop_with_their
     assert house.supervisor.engines == {}
 
 
-async def test_a_failed_engine_goes_with_its_file(
-    house: Any, make_profile: Any, make_catalog: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
+async def test_a_failed_engine_goes_with_its_file(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(dies_after_s=2)
     await house.open(make_profile("a"), make_profile("b"))
     await house.clock.drive(asyncio.gather(house.ask("a").granted(), return_exceptions=True))
     house.supervisor.replace_catalog(make_catalog(make_profile("a")))
@@ -283,7 +278,7 @@ async def test_a_failed_engine_goes_with_its_file(
     assert house.states("a")[-1] is EngineState.ABSENT
 
 
-async def test_a_waiter_whose_profile_was_removed_is_told(house: Any, make_profile: Any, make_catalog: Any) -> None:
+async def test_a_waiter_whose_profile_was_removed_is_told(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     holder = house.ask("a")
     await house.clock.drive(holder.granted())
@@ -296,7 +291,7 @@ async def test_a_waiter_whose_profile_was_removed_is_told(house: Any, make_profi
     await holder.leave()
 
 
-async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any, make_profile: Any) -> None:
+async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any) -> None:
     await house.open(make_profile("a"))
     assert [line async for line in house.supervisor.logs("a")] == []
     await house.leased("a")
@@ -308,14 +303,14 @@ async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any, ma
         house.supervisor.logs("x")
 
 
-async def test_pids_are_the_engines_own(house: Any, make_profile: Any) -> None:
+async def test_pids_are_the_engines_own(house: Any) -> None:
     await house.open(make_profile("a"))
     assert await house.supervisor.pids("a") == set()
     await house.leased("a")
     assert await house.supervisor.pids("a") == {house.runtime.pid_of("a")}
 
 
-async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any, make_profile: Any) -> None:
+async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     await house.supervisor.close(stop_engines=False)
@@ -324,7 +319,7 @@ async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any, 
     assert house.runtime.here == {}
 
 
-async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(house: Any, make_profile: Any) -> None:
+async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(house: Any) -> None:
     await house.open(make_profile("a"))
     waiting = house.ask("a")
     await house.loads("a")
@@ -337,9 +332,7 @@ async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(hou
             pass
 
 
-async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b"))
     house.runtime.of("a").behaviour.wont_stop = True
     with pytest.raises(HostError):
@@ -352,9 +345,7 @@ async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(
     assert house.runtime.running() == ["b"]
 
 
-async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(
-    house: Any, make_profile: Any, make_catalog: Any
-) -> None:
+async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(house: Any) -> None:
     await house.open(make_profile("a"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.loads("a")
@@ -363,9 +354,7 @@ async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(
     assert plan.evict == ("a",)
 
 
-async def test_a_daemon_that_ends_tells_those_who_wait_before_those_who_are_served(
-    house: Any, make_profile: Any
-) -> None:
+async def test_a_daemon_that_ends_tells_those_who_wait_before_those_who_are_served(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     served = house.ask("a")
     lease = await house.clock.drive(served.granted())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings.house import make_profile
 
 from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.memory import Basis, Footprint, Measure, Need, Term
@@ -29,7 +30,7 @@ def model(folder: Path) -> ModelRef:
 
 
 async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weights_once_they_are_read(
-    make_profile: Any, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     learned: dict[str, Footprint] = {}
     needs = Needs(learned.get, tmp_path, lambda: 128 * GIB)
@@ -48,7 +49,7 @@ async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weig
 
 
 async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
-    make_profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> Any:
         raise ZeroDivisionError
@@ -60,7 +61,7 @@ async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
     assert needs(profile).total_bytes is None
 
 
-async def test_the_ceiling_of_a_launch_is_known_once_its_weights_are_read(make_profile: Any, tmp_path: Path) -> None:
+async def test_the_ceiling_of_a_launch_is_known_once_its_weights_are_read(tmp_path: Path) -> None:
     """2 MiB a step at 273 GB/s; states and keys are none at an empty context."""
     needs = Needs(lambda _: None, tmp_path, lambda: 128 * GIB)
     profile = make_profile("a", gib=None, models={"target": model(tmp_path)})
@@ -72,7 +73,7 @@ async def test_the_ceiling_of_a_launch_is_known_once_its_weights_are_read(make_p
 
 
 async def test_a_first_load_tells_the_least_time_that_reading_its_weights_takes(
-    house: Any, make_profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the disk's measured rate: 2 MiB at 1 MiB/s. Later loads know better."""
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))

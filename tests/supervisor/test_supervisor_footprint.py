@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
+from surroundings.house import make_profile
 
 from sparkdash import catalog
 from sparkdash.domain.engine import EngineState
@@ -86,7 +87,7 @@ async def weighed(house: Any, name: str) -> None:
     await house.clock.rest()
 
 
-async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, make_profile: Any, store: Store) -> None:
+async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, store: Store) -> None:
     """The fake box knows no processes: 40 GiB fell, 40 GiB are learned, and the next load is held against them."""
     await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
@@ -96,7 +97,7 @@ async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, make_p
     assert found.measure is Measure.AVAILABLE
 
 
-async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, make_profile: Any, store: Store) -> None:
+async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, store: Store) -> None:
     """A browser that grows by 5 GiB during the load is taken off."""
     house.reader.others = 3 * GIB
     await house.open(make_profile("a", gib=40), store=store)
@@ -111,7 +112,7 @@ async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, make_p
     assert found.steady_bytes == 40 * GIB
 
 
-async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, make_profile: Any, kept: list[Any], store: Store) -> None:  # fmt: skip
+async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, kept: list[Any], store: Store) -> None:  # fmt: skip
     """6 GiB that were taken for a while and given back count for the peak alone."""
     await house.open(make_profile("a", gib=40), store=store)
     asking = house.ask("a")
@@ -127,9 +128,7 @@ async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, mak
     assert (seen.steady_bytes, seen.peak_bytes) == (40 * GIB, 46 * GIB)
 
 
-async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(
-    house: Any, make_profile: Any, store: Store
-) -> None:
+async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(house: Any, store: Store) -> None:
     """NVML tells 39.5 GiB and MemAvailable fell by 40: less than a GiB apart is noise; more is memory no process shows."""
     house.reader.reading = GpuReading(None, {pid("a"): 39 * GIB, pid("b"): 39 * GIB})
     house.reader.own = 39 * GIB + 512 * MIB
@@ -144,9 +143,7 @@ async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(
     assert (pinned.steady_bytes, pinned.measure) == (75 * GIB, Measure.AVAILABLE)
 
 
-async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(
-    house: Any, make_profile: Any, store: Store
-) -> None:
+async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(house: Any, store: Store) -> None:
     """Where NVML is silent its processes show 2 GiB of 40: that is not learned. An engine without GPU shows all it has."""
     house.reader.own = 2 * GIB
     await house.open(make_profile("a", gib=40), make_profile("cpu", gib=2, gpu=False), store=store)
@@ -160,7 +157,7 @@ async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(
     assert (on_cpu.steady_bytes, on_cpu.measure) == (2 * GIB, Measure.PROCESSES)
 
 
-async def test_a_long_prompt_has_it_weighed_again(house: Any, make_profile: Any, store: Store) -> None:
+async def test_a_long_prompt_has_it_weighed_again(house: Any, store: Store) -> None:
     """After 8k computed tokens it holds 3 GiB more; short and cached prompts, and other engines' requests, change nothing."""
     house.reader.reading = GpuReading(None, {pid("a"): GIB})
     house.reader.own = 40 * GIB
@@ -188,7 +185,7 @@ async def test_a_long_prompt_has_it_weighed_again(house: Any, make_profile: Any,
         assert again.after_prompt_bytes == holds
 
 
-async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
+async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
     await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
     await house.runtime.kill("a")
@@ -199,7 +196,7 @@ async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any
 
 
 async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
-    house: Any, make_profile: Any, store: Store, kept: list[Any]
+    house: Any, store: Store, kept: list[Any]
 ) -> None:
     told = asyncio.Event()
 
@@ -221,7 +218,7 @@ async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
     assert kept == []
 
 
-async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
+async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
     async def silent() -> GpuReading:
         raise HostError("NVML is gone.", code="nvml_failed")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surroundings.house import make_profile
 
 from sparkdash.catalog import ProfileProblem
 from sparkdash.domain.engine import EngineState
@@ -78,7 +79,7 @@ def guard(house: Any) -> Iterator[FakeGuard]:
     there.wait()
 
 
-async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard, policy={"a": {"pinned": True}})
     asking = house.ask("a")
     await house.loads("a")
@@ -110,9 +111,7 @@ async def loads_without_large_blocks(house: Any, profile: Any, guard: Any, store
 WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s")
 
 
-async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
-    house: Any, make_profile: Any, guard: Any, tmp_path: Path
-) -> None:
+async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(house: Any, guard: Any, tmp_path: Path) -> None:
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
         assert guard.victims[0].loads
@@ -133,7 +132,7 @@ async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
 
 
 async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blocks(
-    house: Any, make_profile: Any, guard: Any, tmp_path: Path
+    house: Any, guard: Any, tmp_path: Path
 ) -> None:
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
@@ -148,7 +147,7 @@ async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blo
         assert [load.outcome for load in store.contiguity] == ["failed"]
 
 
-async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, guard: Any) -> None:
     guard.mode = "warn"
     await house.served(make_profile("a"), guard=guard)
     guard.tell(GuardReport(GuardReading(0.0, 60 * GIB), Judgement(OK, pressed=False, kill=False), wedge=WEDGE))
@@ -178,21 +177,21 @@ class Log:
         return lines
 
 
-async def test_the_guard_hears_what_a_load_and_the_driver_say(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_the_guard_hears_what_a_load_and_the_driver_say(house: Any, guard: Any) -> None:
     """Only while something loads; other lines of the kernel are no refusals."""
     log = Log(KernelKind.DRIVER_MEMORY, KernelKind.XID, KernelKind.DRIVER_MEMORY)
     await house.served(make_profile("a"), guard=guard, kernel_log=log)
     assert (guard.refusals, guard.lines_of_loads > 1, log.followed) == (2, True, 0)
 
 
-async def test_an_adopted_engine_is_guarded_too(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_an_adopted_engine_is_guarded_too(house: Any, guard: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     await house.open(make_profile("a"), guard=guard)
     assert [victim.profile for victim in guard.victims] == ["a"]
 
 
-async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -209,9 +208,7 @@ async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, make_pr
     await asking.leave()
 
 
-async def test_a_runtime_that_hangs_holds_nobody_up(
-    house: Any, make_profile: Any, guard: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_runtime_that_hangs_holds_nobody_up(house: Any, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is dead by the guard's word; podman, which would tell of it, does not answer."""
     monkeypatch.setattr(engine_end, "KILLED_S", 0.01)
     await house.open(make_profile("a"), guard=guard)
@@ -223,7 +220,7 @@ async def test_a_runtime_that_hangs_holds_nobody_up(
     await asking.leave()
 
 
-async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -235,9 +232,7 @@ async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, make
     await asking.leave()
 
 
-async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_again(
-    house: Any, make_profile: Any, guard: Any
-) -> None:
+async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_again(house: Any, guard: Any) -> None:
     await house.served(make_profile("a"), guard=guard)
 
     async def use() -> None:
@@ -251,9 +246,7 @@ async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_ag
     assert caught.value.code == "memory_guard"
 
 
-async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
-    house: Any, make_profile: Any, guard: Any
-) -> None:
+async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(house: Any, guard: Any) -> None:
     await house.served(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -278,7 +271,7 @@ async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
     await asking.leave()
 
 
-async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     await house.loads("a")
@@ -292,7 +285,7 @@ async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, ma
     assert house.runtime.here == {}
 
 
-async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_no_load_begins_while_memory_is_short(house: Any, guard: Any) -> None:
     """A request is refused on arrival, with the figures and when to come back; no swap begins and none fails, so that the
     profile need not rest afterwards. A person is told the same."""
     webui = Holding(kind=Holder.CONTAINER, name="open-webui", bytes=40 * GIB)
@@ -312,7 +305,7 @@ async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: An
     await house.leased("a")
 
 
-async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, guard: Any) -> None:
     await house.open(make_profile("a", gib=None), make_profile("big", gib=None), guard=guard)
     house.reader.others = 113 * GIB
     plan = await house.supervisor.plan("a")
@@ -332,7 +325,7 @@ async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, make_p
     assert (await house.supervisor.plan("big")).held is None
 
 
-async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_a_swap_that_makes_room_first_may_begin(house: Any, guard: Any) -> None:
     await house.open(make_profile("big", gib=None), make_profile("b", gib=20), guard=guard)
     house.reader.sizes["big"] = 114 * GIB
     await house.leased("big")
@@ -341,9 +334,7 @@ async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: 
     assert house.runtime.running() == ["b"]
 
 
-async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(
-    house: Any, make_profile: Any, guard: Any
-) -> None:
+async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(house: Any, guard: Any) -> None:
     await house.open(make_profile("a", gib=None), make_profile("b", gib=20), guard=guard)
     house.reader.sizes["a"] = 100 * GIB
     await house.leased("a")
@@ -359,14 +350,14 @@ async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(
     await asking.leave()
 
 
-async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, guard: Any) -> None:
     guard.mode = "warn"
     await house.open(make_profile("a", gib=None), guard=guard)
     house.reader.others = 113 * GIB
     await house.leased("a")
 
 
-async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_each_level_is_told_and_shown(house: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard)
     assert (_standing(house).mode, _standing(house).floors) == ("act", FLOORS)
     guard.tell(GuardReport(GuardReading(0.0, 7 * GIB, 0.15), Judgement(HOLD, pressed=True, kill=False)))
@@ -383,7 +374,7 @@ async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard
     assert house.notices()[-1].text.startswith("No engine runs any more, and the memory guard rests; 7.0 GiB are")
 
 
-async def test_a_guard_that_is_off_says_so(house: Any, make_profile: Any, guard: Any) -> None:
+async def test_a_guard_that_is_off_says_so(house: Any, guard: Any) -> None:
     guard.mode = "off"
     await house.open(make_profile("a"), guard=guard)
     assert _standing(house).mode == "off"
@@ -395,9 +386,7 @@ def _standing(house: Any) -> Any:
     return [fact.guard for fact in house.facts if isinstance(fact, GuardChanged)][-1]
 
 
-async def test_an_engine_whose_profile_cannot_be_read_is_not_outside_the_guard(
-    house: Any, make_profile: Any, guard: Any
-) -> None:
+async def test_an_engine_whose_profile_cannot_be_read_is_not_outside_the_guard(house: Any, guard: Any) -> None:
     """It serves nobody, so that it goes first; then it is cleared away and no longer shown."""
     await house.served(make_profile("a", gib=30), make_profile("b", gib=30), guard=guard)
     await house.close()

@@ -15,8 +15,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour
 from surroundings.foreign import Foreign
-from surroundings.house import catalog
+from surroundings.house import make_catalog, make_profile
 
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause
@@ -40,9 +41,8 @@ FIXED = {"kv-cache-memory-bytes": "1G"}
 class History:
     """One random history. `house` is the supervisor in its surroundings, `far` the server that is not ours."""
 
-    def __init__(self, house: Any, make_profile: Any, behaviour: Any, far: Foreign, seed: int) -> None:
+    def __init__(self, house: Any, far: Foreign, seed: int) -> None:
         self.house, self.far = house, far
-        self._make_profile, self._behaviour = make_profile, behaviour
         self._random = random.Random(seed)
         self._frozen: dict[str, int] = {}
         """Profiles whose engines stand still, and how many of the processes are stopped."""
@@ -78,14 +78,14 @@ class History:
         for name, real in self._runtime.items():
             setattr(self.house.runtime, name, real)
         for name in BY_SIZE:
-            self.house.runtime.zoo[name] = self._behaviour(load_s=1)
+            self.house.runtime.zoo[name] = Behaviour(load_s=1)
         for container in self.house.runtime.here.values():
             container.behaviour.never_ready = False
         self._thaw()
         self.far.list_status = 200
         self._end_requests()
         await self.house.settled()
-        self.house.supervisor.replace_catalog(catalog(*self._profiles()))
+        self.house.supervisor.replace_catalog(make_catalog(*self._profiles()))
         for order in self._orders:
             (result,) = await self.house.clock.drive(asyncio.gather(order, return_exceptions=True))
             assert result is None or not isinstance(result, Exception) or isinstance(result, SparkdashError), result
@@ -98,7 +98,7 @@ class History:
     def misbehave(self) -> None:
         """From their next start on the engines are other ones: slow, never ready, dying, empty."""
         for name in BY_SIZE:
-            self.house.runtime.zoo[name] = self._behaviour(
+            self.house.runtime.zoo[name] = Behaviour(
                 load_s=self._random.choice([0.5, 3, 15]),
                 never_ready=self._random.random() < 0.08,
                 dies_after_s=self._random.choice([None] * 8 + [2.0]),
@@ -118,14 +118,12 @@ class History:
 
     def _profiles(self, edits: int = 0) -> list[Any]:
         made = [
-            self._make_profile(
+            make_profile(
                 name, gib=gib, on_stuck=ON_STUCK.get(name, "restart"), **({} if name in "de" else {"args": FIXED})
             )
             for name, gib in BY_SIZE.items()
         ]
-        made.append(
-            self._make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=self.far.url)
-        )
+        made.append(make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=self.far.url))
         if not edits:
             return made
         kept = [each for each in made if self._random.random() < 0.9]
@@ -217,7 +215,7 @@ class History:
             await self.house.runtime.kill(self._random.choice(running), "boom")
 
     def _edit(self) -> None:
-        self.house.supervisor.replace_catalog(catalog(*self._profiles(edits=self._random.randrange(1, 1000))))
+        self.house.supervisor.replace_catalog(make_catalog(*self._profiles(edits=self._random.randrange(1, 1000))))
 
     async def _release(self) -> None:
         await self.house.supervisor.release(None)
@@ -256,9 +254,9 @@ async def far() -> AsyncIterator[Foreign]:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 async def test_a_random_history_leaves_a_supervisor_that_lives_and_empty_records(
-    far: Foreign, house: Any, make_profile: Any, behaviour: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+    far: Foreign, house: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = History(house, make_profile, behaviour, far, seed)
+    history = History(house, far, seed)
     monkeypatch.setattr(repair, "work_fault", history.work_fault)
     await history.play()
     await history.calm_down()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from surroundings.house import make_profile
 
 from sparkdash.engines.registry import adapter_of
 from sparkdash.supervisor.swap.kept_kv import KeptKv, Proof, SavedSlot, choose, dearer, remove_unwanted
@@ -75,7 +76,7 @@ class Llama:
 
 
 @pytest.fixture
-async def ground(tmp_path: Path, make_profile: Any, unused_tcp_port: int) -> AsyncIterator[Any]:
+async def ground(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Any]:
     """The engine, the profile's `KeptKv`, and the notices."""
     profile = make_profile("a", keep_kv={"max_gib": 1})
     told: list[str] = []
@@ -219,7 +220,7 @@ def test_it_is_kept_only_where_this_box_computes_longer_than_it_reads_and_writes
     assert dearer(PROOF, 3.5) == "saving 2,000 tokens and reading them back takes 4.0s, computing them 4.0s"
 
 
-def test_an_engine_with_lora_adapters_keeps_none(make_profile: Any) -> None:
+def test_an_engine_with_lora_adapters_keeps_none() -> None:
     """A restored slot would pass for one of the model alone."""
     plain = make_profile("a", engine="llamacpp")
     given = plain.replace(args={"lora": "/adapter.gguf"}), plain.replace(adapters=("sql",)), plain.replace(nodes=2)

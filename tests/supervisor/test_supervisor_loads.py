@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from surroundings.engines import pid_of
-from surroundings.house import SecondNode
+from surroundings.engines import Behaviour, pid_of, serve_engine
+from surroundings.house import SecondNode, make_profile
 
 from sparkdash.domain.engine import EngineState, Evidence, EvidenceRequest, Failure
 from sparkdash.domain.event import SwapChanged
@@ -100,9 +100,7 @@ async def dies(house: Any, code: int = 137, *words: str) -> Failure:
     return failure_of(house)
 
 
-async def test_a_container_that_is_removed_a_moment_after_its_end_counts_as_removed(
-    house: Any, make_profile: Any
-) -> None:
+async def test_a_container_that_is_removed_a_moment_after_its_end_counts_as_removed(house: Any) -> None:
     """`podman rm -f` kills it, and removes it a moment later."""
     await house.served(make_profile("a"))
     container = house.runtime.of("a")
@@ -114,7 +112,7 @@ async def test_a_container_that_is_removed_a_moment_after_its_end_counts_as_remo
     assert failure_of(house).code == "container_removed"
 
 
-async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any, make_profile: Any) -> None:
+async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any) -> None:
     kernel = Kernel()
     await house.served(make_profile("a"), kernel_log=kernel)
     info = await house.runtime.inspect(house.runtime.of("a").spec.name)
@@ -126,9 +124,7 @@ async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any
     assert "shorter context" in failure.hint
 
 
-async def test_another_process_killed_just_before_is_told_beside_the_engines_own_words(
-    house: Any, make_profile: Any
-) -> None:
+async def test_another_process_killed_just_before_is_told_beside_the_engines_own_words(house: Any) -> None:
     kernel = Kernel()
     await house.served(make_profile("a"), kernel_log=kernel)
     kernel.texts, kernel.at = tuple(text.replace("{id}", "cd" * 32) for text in KILL), house.clock.now() - 5
@@ -138,7 +134,7 @@ async def test_another_process_killed_just_before_is_told_beside_the_engines_own
     assert failure.message.endswith("The kernel killed python3 (pid 4711, which held 80 GiB) for want of memory.")
 
 
-async def test_a_fault_of_the_gpu_is_told_with_its_number_and_what_to_do(house: Any, make_profile: Any) -> None:
+async def test_a_fault_of_the_gpu_is_told_with_its_number_and_what_to_do(house: Any) -> None:
     """Xid 31 as its engine dies."""
     kernel = Kernel(XID)
     await house.served(make_profile("a"), kernel_log=kernel)
@@ -150,7 +146,7 @@ async def test_a_fault_of_the_gpu_is_told_with_its_number_and_what_to_do(house: 
     assert "another build" in failure.hint
 
 
-async def test_an_old_fault_explains_nothing(house: Any, make_profile: Any) -> None:
+async def test_an_old_fault_explains_nothing(house: Any) -> None:
     kernel = Kernel(XID)
     await house.served(make_profile("a"), kernel_log=kernel)
     kernel.at = house.clock.now() - 3600
@@ -158,28 +154,24 @@ async def test_an_old_fault_explains_nothing(house: Any, make_profile: Any) -> N
     assert kernel.asked == 1
 
 
-async def test_a_log_that_is_closed_to_us_changes_nothing(house: Any, make_profile: Any) -> None:
+async def test_a_log_that_is_closed_to_us_changes_nothing(house: Any) -> None:
     kernel = Kernel(closed=True)
     await house.served(make_profile("a"), kernel_log=kernel)
     assert (await dies(house)).message == "a died. The engine was killed (SIGKILL) without a word."
 
 
-async def test_a_failed_load_has_the_kernels_line_of_its_own_time(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_a_failed_load_has_the_kernels_line_of_its_own_time(house: Any) -> None:
     """Memory that the driver was refused since the load began; what was before is not asked for."""
     line = "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"
     kernel = Kernel(line, at=house.clock.now() + 1)
-    house.runtime.zoo["a"] = behaviour(dies_after_s=2, lines=("INFO starting",))
+    house.runtime.zoo["a"] = Behaviour(dies_after_s=2, lines=("INFO starting",))
     await house.open(make_profile("a"), kernel_log=kernel)
     with pytest.raises(EngineError) as caught:
         await house.leased("a")
     assert "The NVIDIA driver was refused memory (NV_ERR_NO_MEMORY)" in caught.value.message
 
 
-async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(house: Any) -> None:
     """Taken before it is ended: its processes, and what the kernel told since the load began."""
     kernel = Kernel("INFO: task python3:77 blocked for more than 120 seconds.", at=house.clock.now() + 1)
     asked: list[tuple[EvidenceRequest, bool]] = []
@@ -188,7 +180,7 @@ async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
         asked.append((request, "sparkdash-a" in house.runtime.here))
         return Evidence("/state/incidents/1")
 
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a"), kernel_log=kernel, take_evidence=take, no_progress_s=20)
     with pytest.raises(EngineError) as caught:
         await house.leased("a")
@@ -201,7 +193,7 @@ async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
     assert failure_of(house).evidence == "/state/incidents/1"
 
 
-async def test_a_health_path_that_the_server_lacks_is_told_within_seconds(house: Any, make_profile: Any) -> None:
+async def test_a_health_path_that_the_server_lacks_is_told_within_seconds(house: Any) -> None:
     """Such a server writes a line for each 404; the limit of 20 minutes was waited for."""
     server = {"health": "/nope", "port": 8000}
     await house.open(make_profile("a", engine="generic", server=server), no_progress_s=1200)
@@ -225,10 +217,8 @@ async def test_a_health_path_that_the_server_lacks_is_told_within_seconds(house:
     assert "write it as `server.health`" in caught.value.hint
 
 
-async def test_a_server_that_answers_404_only_while_it_loads_comes_up(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    does = house.runtime.zoo["a"] = behaviour(health=404)
+async def test_a_server_that_answers_404_only_while_it_loads_comes_up(house: Any) -> None:
+    does = house.runtime.zoo["a"] = Behaviour(health=404)
     await house.open(make_profile("a", engine="generic", server={"port": 8000, "ready_by": "health"}))
     asking = house.ask("a")
     await house.loads("a")
@@ -249,7 +239,7 @@ async def test_a_cause_that_its_log_names_is_not_looked_for_in_the_kernels() -> 
 
 @pytest.mark.parametrize(("node", "asked"), [("spark2", 0), ("local", 1)])
 async def test_the_kernel_of_this_box_is_asked_only_about_engines_that_run_here(
-    house: Any, make_profile: Any, node: str, asked: int
+    house: Any, node: str, asked: int
 ) -> None:
     kernel = Kernel()
     await house.served(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel)
@@ -261,10 +251,10 @@ async def test_the_kernel_of_this_box_is_asked_only_about_engines_that_run_here(
 
 @pytest.mark.parametrize(("node", "asked"), [("spark2", 0), ("local", 1)])
 async def test_a_load_that_stands_still_on_another_node_has_no_word_of_this_boxs_kernel(
-    house: Any, make_profile: Any, behaviour: Any, node: str, asked: int
+    house: Any, node: str, asked: int
 ) -> None:
     kernel = Kernel("INFO: task python3:77 blocked for more than 120 seconds.", at=house.clock.now() + 1)
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel, no_progress_s=20)
     with pytest.raises(EngineError) as caught:
         await house.leased("a")
@@ -278,7 +268,7 @@ RECLAIM, LOAD = SwapPhase.RECLAIM, SwapPhase.LOAD
 
 
 @pytest.fixture
-def fixed(make_profile: Any) -> Any:
+def fixed() -> Any:
     def make(name: str, gib: float, **facts: Any) -> Profile:
         made: Profile = make_profile(name, gib=gib, args=FIXED, **facts)
         return made
@@ -293,8 +283,8 @@ async def both_load(house: Any, first: str, second: str) -> None:
     assert house.state(first) is EngineState.LOADING
 
 
-async def test_a_short_load_does_not_wait_for_a_long_one(house: Any, fixed: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(long=behaviour(load_s=15), short=behaviour(load_s=3))
+async def test_a_short_load_does_not_wait_for_a_long_one(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(long=Behaviour(load_s=15), short=Behaviour(load_s=3))
     await house.open(fixed("long", 40), fixed("short", 10))
     coming = house.ask("long")
     await house.loads("long")
@@ -310,11 +300,9 @@ async def test_a_short_load_does_not_wait_for_a_long_one(house: Any, fixed: Any,
     assert all(swap.waiting <= 1 for swap in told)
 
 
-async def test_an_engine_that_sizes_itself_by_what_is_free_loads_alone(
-    house: Any, make_profile: Any, fixed: Any, behaviour: Any
-) -> None:
+async def test_an_engine_that_sizes_itself_by_what_is_free_loads_alone(house: Any, fixed: Any) -> None:
     """vLLM would take what another takes off its own cache; so neither begins while the other loads."""
-    house.runtime.zoo.update(sizes=behaviour(load_s=8), fixed=behaviour(load_s=8))
+    house.runtime.zoo.update(sizes=Behaviour(load_s=8), fixed=Behaviour(load_s=8))
     await house.open(make_profile("sizes", gib=30), fixed("fixed", 10))
     for first, second in (("sizes", "fixed"), ("fixed", "sizes")):
         waits = [house.ask(first), house.ask(second)]
@@ -327,8 +315,8 @@ async def test_an_engine_that_sizes_itself_by_what_is_free_loads_alone(
         await house.clock.drive(house.supervisor.stop(None))
 
 
-async def test_a_plan_says_whose_load_is_waited_for(house: Any, make_profile: Any, fixed: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(long=behaviour(load_s=15))
+async def test_a_plan_says_whose_load_is_waited_for(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(long=Behaviour(load_s=15))
     await house.open(fixed("long", 40), fixed("short", 10), make_profile("sizes", gib=20), fixed("big", 100))
     coming = house.ask("long")
     await house.loads("long")
@@ -341,8 +329,8 @@ async def test_a_plan_says_whose_load_is_waited_for(house: Any, make_profile: An
     await coming.leave()
 
 
-async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))
+async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=10), b=Behaviour(load_s=3))
     await house.open(fixed("a", 40), fixed("b", 50))
     first, second = house.ask("a"), house.ask("b")
     await house.loads("a")
@@ -356,9 +344,9 @@ async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed
         await asking.leave()
 
 
-async def test_what_was_learned_needs_less_of_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
+async def test_what_was_learned_needs_less_of_a_margin(house: Any, fixed: Any) -> None:
     store = Store(lambda _: None)
-    house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))
+    house.runtime.zoo.update(a=Behaviour(load_s=10), b=Behaviour(load_s=3))
     await house.open(fixed("a", 40), fixed("b", 50), store=store)
     for name in "ab":
         await house.leased(name)
@@ -379,8 +367,8 @@ async def test_what_was_learned_needs_less_of_a_margin(house: Any, fixed: Any, b
     assert weighed == ["a loaded at the same time", "b loaded at the same time"]
 
 
-async def test_one_that_fails_beside_another_takes_nothing_down(house: Any, fixed: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(dies_after_s=2))
+async def test_one_that_fails_beside_another_takes_nothing_down(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=15), b=Behaviour(dies_after_s=2))
     await house.open(fixed("a", 30), fixed("b", 10), fixed("c", 10))
     first, second = house.ask("a"), house.ask("b")
     await both_load(house, "a", "b")
@@ -400,8 +388,8 @@ async def test_one_that_fails_beside_another_takes_nothing_down(house: Any, fixe
 
 
 @pytest.mark.parametrize("order", ["cancel", "stop"])
-async def test_cancel_and_stop_end_every_load(house: Any, fixed: Any, behaviour: Any, order: str) -> None:
-    house.runtime.zoo.update(a=behaviour(never_ready=True), b=behaviour(never_ready=True))
+async def test_cancel_and_stop_end_every_load(house: Any, fixed: Any, order: str) -> None:
+    house.runtime.zoo.update(a=Behaviour(never_ready=True), b=Behaviour(never_ready=True))
     await house.open(fixed("a", 30), fixed("b", 10), no_progress_s=600)
     asking = [house.ask("a"), house.ask("b")]
     await both_load(house, "a", "b")
@@ -413,8 +401,8 @@ async def test_cancel_and_stop_end_every_load(house: Any, fixed: Any, behaviour:
         assert error.code == ("cancelled" if order == "cancel" else "stopped")
 
 
-async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(never_ready=True))
+async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=15), b=Behaviour(never_ready=True))
     await house.open(fixed("a", 30), fixed("b", 10), no_progress_s=600)
     asking = house.ask("a")
     house.ask("b")
@@ -425,8 +413,8 @@ async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any, behav
     await asking.leave()
 
 
-async def test_a_wish_that_fits_beside_a_load_ends_none(house: Any, fixed: Any, behaviour: Any) -> None:
-    house.runtime.zoo.update(a=behaviour(load_s=10))
+async def test_a_wish_that_fits_beside_a_load_ends_none(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=10))
     await house.open(fixed("a", 30), fixed("b", 10))
     for name in "ab":
         await house.supervisor.use(name, cause=SwapCause.USER)
@@ -443,10 +431,8 @@ async def test_preloads_that_fit_load_together(house: Any, fixed: Any) -> None:
     assert [(swap.target, swap.cause) for swap in house.swaps()] == [("a", SwapCause.PRELOAD), ("b", SwapCause.PRELOAD)]
 
 
-async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(
-    house: Any, fixed: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo.update(a=behaviour(load_s=60), b=behaviour(never_ready=True))
+async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(house: Any, fixed: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=60), b=Behaviour(never_ready=True))
     await house.open(fixed("a", 30), fixed("b", 10), fixed("c", 60), no_progress_s=600)
     waiting, stopped = house.ask("a"), house.ask("b")
     await both_load(house, "a", "b")
@@ -473,7 +459,7 @@ async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(
 
 
 async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_back_for_a_load(
-    house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
+    house: Any, unused_tcp_port: int
 ) -> None:
     port = unused_tcp_port
     far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
@@ -494,12 +480,12 @@ async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_b
 
 @pytest.mark.parametrize("readable", [True, False])
 async def test_a_load_that_hangs_beside_another_is_noticed_while_that_one_loads(
-    house: Any, fixed: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch, readable: bool
+    house: Any, fixed: Any, monkeypatch: pytest.MonkeyPatch, readable: bool
 ) -> None:
     taken = {pid_of("hung"): GIB, pid_of("busy"): 0}
     asked = dict if readable else lambda _: {}
     monkeypatch.setattr(proc, "taken_in", lambda pids: asked({pid: taken[pid] for pid in pids}))
-    house.runtime.zoo.update(hung=behaviour(never_ready=True), busy=behaviour(never_ready=True))
+    house.runtime.zoo.update(hung=Behaviour(never_ready=True), busy=Behaviour(never_ready=True))
     await house.open(fixed("hung", 30), fixed("busy", 10), no_progress_s=60)
     waiting, other = house.ask("hung"), house.ask("busy")
     await both_load(house, "hung", "busy")

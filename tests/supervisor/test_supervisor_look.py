@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from surroundings.house import make_profile
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, GpuFigures
@@ -71,7 +72,7 @@ class Stand:
 
 
 @pytest.fixture
-async def stand(house: Any, make_profile: Any) -> Stand:
+async def stand(house: Any) -> Stand:
     """A house with one engine, `a`, and the room for another, `b`."""
     await house.served(make_profile("a", gib=30), make_profile("b", gib=30))
     telemetry, supervisor = Telemetry(), house.supervisor

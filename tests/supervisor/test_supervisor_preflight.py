@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surroundings.house import House, SecondNode, profile
+from surroundings.house import House, SecondNode, make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Notice, SwapChanged
@@ -64,7 +64,7 @@ def told(house: House, phase: SwapPhase) -> list[Swap]:
 
 async def test_a_copy_is_a_phase_with_bytes_and_time_left_before_the_start(house: House) -> None:
     shipper = ScriptedShipper(MISSING)
-    await house.open(profile("b", node="spark2"), nodes=SecondNode(house), shipper=shipper)
+    await house.open(make_profile("b", node="spark2"), nodes=SecondNode(house), shipper=shipper)
     await house.leased("b")
     copying = told(house, SwapPhase.COPY)
     words = [swap.waits_for for swap in copying]
@@ -77,14 +77,14 @@ async def test_a_copy_is_a_phase_with_bytes_and_time_left_before_the_start(house
 
 
 async def test_without_anything_to_copy_no_phase_is_shown(house: House) -> None:
-    await house.open(profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(None))
+    await house.open(make_profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(None))
     await house.leased("b")
     assert told(house, SwapPhase.COPY) == []
 
 
 async def test_a_start_on_this_box_alone_asks_no_node(house: House) -> None:
     shipper = ScriptedShipper(MISSING)
-    await house.open(profile("a", node="local"), nodes=SecondNode(house), shipper=shipper)
+    await house.open(make_profile("a", node="local"), nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
     assert shipper.asked == []
 
@@ -92,7 +92,7 @@ async def test_a_start_on_this_box_alone_asks_no_node(house: House) -> None:
 async def test_a_replaced_image_is_told_as_a_notice(house: House) -> None:
     """By its id, so that nobody wonders where another one went."""
     item = CopyItem(kind=CopyKind.IMAGE, name="img:1", bytes=1, missing_bytes=1, replaces="abcdef012345678")
-    await house.open(profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(item))
+    await house.open(make_profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(item))
     await house.leased("b")
     notices = [fact for fact in house.facts if isinstance(fact, Notice) and fact.code == "image_replaced"]
     assert len(notices) == 1
@@ -114,7 +114,7 @@ class HeldShipper(ScriptedShipper):
 
 async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node_is_prepared(house: House) -> None:
     shipper = HeldShipper()
-    names = [profile("a"), profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
+    names = [make_profile("a"), make_profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
     supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
     wide = house.ask("wide")
@@ -140,8 +140,8 @@ async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(h
     full = HostError("Its disk is full.", code="disk_full")
     shipper = ScriptedShipper(MISSING, full)
     await house.open(
-        profile("a"),
-        profile("wide", nodes=2, args={"tensor-parallel-size": 2}),
+        make_profile("a"),
+        make_profile("wide", nodes=2, args={"tensor-parallel-size": 2}),
         nodes=SecondNode(house),
         shipper=shipper,
     )
@@ -156,7 +156,7 @@ async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(h
 @pytest.mark.parametrize("gib", [80, 20], ids=["evicted for it", "beside it"])
 async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -> None:
     shipper = HeldShipper()
-    names = [profile("a", gib=gib), profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
+    names = [make_profile("a", gib=gib), make_profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
     supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
     wide = house.ask("wide")
@@ -171,7 +171,7 @@ async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -
     await wide.leave()
 
 
-async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> None:
+async def test_a_missing_image_evicts_nobody(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b", image="registry.example/none:0"))
     error = await house.refused("b")
     assert isinstance(error, HostError)
@@ -185,7 +185,7 @@ async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> N
 
 @pytest.mark.parametrize("code", ["no_gpu_device", "mount_missing", "name_taken", "image_missing"])
 async def test_what_the_runtime_would_refuse_evicts_nobody_and_is_tried_again_once_it_is_fixed(
-    house: Any, make_profile: Any, code: str
+    house: Any, code: str
 ) -> None:
     await house.served(make_profile("a"), make_profile("b"))
     house.runtime.refuses["b"] = HostError("The box lacks it.", code=code)
@@ -199,7 +199,7 @@ async def test_what_the_runtime_would_refuse_evicts_nobody_and_is_tried_again_on
     assert house.runtime.running() == ["b"]
 
 
-async def test_a_flag_that_the_engine_is_sure_to_refuse_evicts_nobody(house: Any, make_profile: Any) -> None:
+async def test_a_flag_that_the_engine_is_sure_to_refuse_evicts_nobody(house: Any) -> None:
     facts = {"image": "vllm/vllm-openai:v0.11.0", "engine_version": "0.11.0", "args": {"max-modal-len": 4096}}
     house.runtime.present.add("vllm/vllm-openai:v0.11.0")
     owned = {"silence": {"unknown-flag": "this build has it"}}
@@ -211,14 +211,14 @@ async def test_a_flag_that_the_engine_is_sure_to_refuse_evicts_nobody(house: Any
 
 
 async def test_a_port_that_the_evicted_engine_gives_back_is_no_reason_against_a_start(
-    house: Any, make_profile: Any, unused_tcp_port: int
+    house: Any, unused_tcp_port: int
 ) -> None:
     await house.served(make_profile("a"), make_profile("b"), engine_ports=(unused_tcp_port, unused_tcp_port))
     await house.leased("b")
     assert house.runtime.running() == ["b"]
 
 
-async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(house: Any, make_profile: Any) -> None:
+async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(house: Any) -> None:
     build = ImageBuild(context="images/b", minutes=30)
     await house.open(make_profile("a"), make_profile("b", image="localhost/none:0", build=build, nearest="a"))
     error = await house.refused("b")
@@ -233,7 +233,7 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
 
 
 @pytest.mark.parametrize("fix", ["git lfs pull", "sparkdash pull"])
-async def test_weights_that_are_not_whole_evict_nobody(house: Any, make_profile: Any, tmp_path: Path, fix: str) -> None:
+async def test_weights_that_are_not_whole_evict_nobody(house: Any, tmp_path: Path, fix: str) -> None:
     """A folder cloned without Git LFS, and such a file in the hub's cache."""
     folder, weights = tmp_path, ModelRef(path=str(tmp_path))
     if fix == "sparkdash pull":
@@ -249,7 +249,7 @@ async def test_weights_that_are_not_whole_evict_nobody(house: Any, make_profile:
 
 
 async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_can_be_pulled(
-    house: Any, make_profile: Any, tmp_path: Path
+    house: Any, tmp_path: Path
 ) -> None:
     weights = {"target": ModelRef(path=str(tmp_path / "theirs"))}
     await house.open(make_profile("a"), make_profile("b", models=weights, nearest="a"))
@@ -264,20 +264,20 @@ async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_c
 @pytest.mark.parametrize(
     "facts", [{"build": ImageBuild(context="images/a")}, {"image": "localhost/mine:1"}], ids=["a recipe", "by hand"]
 )
-async def test_an_image_that_was_built_is_here_and_asks_no_registry(house: Any, make_profile: Any, facts: Any) -> None:
+async def test_an_image_that_was_built_is_here_and_asks_no_registry(house: Any, facts: Any) -> None:
     house.runtime.present.add("localhost/mine:1")
     await house.open(make_profile("a", **facts))
     assert [step.detail async for step in house.supervisor.pull("a")] == ["here already"]
 
 
-async def test_an_image_that_no_registry_has_is_not_asked_for(house: Any, make_profile: Any) -> None:
+async def test_an_image_that_no_registry_has_is_not_asked_for(house: Any) -> None:
     await house.open(make_profile("a", image="localhost/mine:1"))
     with pytest.raises(HostError, match="No registry has localhost/mine:1") as caught:
         [step async for step in house.supervisor.pull("a")]
     assert caught.value.hint == "No registry has it: build it yourself, or say how with `build:` in the profile."
 
 
-async def test_pulling_the_image_fixes_it_at_once(house: Any, make_profile: Any) -> None:
+async def test_pulling_the_image_fixes_it_at_once(house: Any) -> None:
     await house.open(make_profile("b", image="new"))
     assert (await house.refused("b")).code == "image_missing"
     steps = [step async for step in house.supervisor.pull("b")]
@@ -286,7 +286,7 @@ async def test_pulling_the_image_fixes_it_at_once(house: Any, make_profile: Any)
     assert house.state("b") is EngineState.READY
 
 
-async def test_weights_that_came_fix_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
+async def test_weights_that_came_fix_it_at_once(house: Any, tmp_path: Path) -> None:
     path = tmp_path / "weights"
     await house.served(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
     error = await house.refused("b")
@@ -298,7 +298,7 @@ async def test_weights_that_came_fix_it_at_once(house: Any, make_profile: Any, t
     assert house.state("b") is EngineState.READY
 
 
-def test_paths_of_a_container_are_looked_for_where_they_lie(make_profile: Any) -> None:
+def test_paths_of_a_container_are_looked_for_where_they_lie() -> None:
     models = {"target": ModelRef(path="/models/x/y"), "drafter": ModelRef(path="/nosuch")}
     for mounts, place in (
         ((), "/models/x/y"),
@@ -315,14 +315,14 @@ def test_paths_of_a_container_are_looked_for_where_they_lie(make_profile: Any) -
     ({"engine": EngineKind.SIM}, "it is simulated"),
     ({"engine": EngineKind.OPENAI, "url": "http://x"}, "listens at http://x"),
 ], ids=["simulated", "elsewhere"])  # fmt: skip
-async def test_there_is_nothing_to_pull(house: Any, make_profile: Any, facts: dict[str, Any], told: str) -> None:
+async def test_there_is_nothing_to_pull(house: Any, facts: dict[str, Any], told: str) -> None:
     await house.open(make_profile("b", image=None, models={}, **facts))
     with pytest.raises(AdmissionError, match=told) as caught:
         await anext(house.supervisor.pull("b"))
     assert (caught.value.code, caught.value.hint) == ("nothing_to_pull", None)
 
 
-async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any, make_profile: Any) -> None:
+async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         await house.open(make_profile("a"), engine_ports=(port, port))
@@ -332,7 +332,7 @@ async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any, 
     assert house.runtime.here == {}
 
 
-async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house: Any, make_profile: Any) -> None:
+async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     asking = house.ask("a")
     granted: list[bool] = []

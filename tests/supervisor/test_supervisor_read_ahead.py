@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from surroundings.house import make_profile
 
 from sparkdash.domain.metric import Memory
 from sparkdash.engines.registry import adapter_of
@@ -39,7 +40,7 @@ def cached(file: Path) -> int:
 class Box:
     """Stand-in for the tools that a read-ahead uses; `looks` counts how often the guard was asked."""
 
-    def __init__(self, make_profile: Any, weights: Path, *, warns_after: int = 10**9, **profile: Any) -> None:
+    def __init__(self, weights: Path, *, warns_after: int = 10**9, **profile: Any) -> None:
         given = {"engine": "llamacpp", "gpu": False, "models": {"target": {"path": str(weights)}}}
         self.profile = make_profile("next", **(given | profile))
         self.told: list[str] = []
@@ -70,21 +71,21 @@ class Box:
                 raise TimeoutError
 
 
-async def test_weights_are_in_memory_before_the_engine_starts(make_profile: Any, weights: Path) -> None:
-    box = Box(make_profile, weights)
+async def test_weights_are_in_memory_before_the_engine_starts(weights: Path) -> None:
+    box = Box(weights)
     await box.switch()
     assert cached(weights) == SIZE
     assert box.told[0].startswith("0.05 GiB of weights of next were read ahead in")
 
 
-async def test_what_was_read_for_a_switch_that_fails_goes_again(make_profile: Any, weights: Path) -> None:
+async def test_what_was_read_for_a_switch_that_fails_goes_again(weights: Path) -> None:
     with pytest.raises(TimeoutError):
-        await Box(make_profile, weights).switch(fails=True)
+        await Box(weights).switch(fails=True)
     assert cached(weights) == 0
 
 
-async def test_the_guards_warning_ends_it_and_lets_go(make_profile: Any, weights: Path) -> None:
-    box = Box(make_profile, weights, warns_after=1)
+async def test_the_guards_warning_ends_it_and_lets_go(weights: Path) -> None:
+    box = Box(weights, warns_after=1)
     await box.switch()
     assert (cached(weights), box.told) == (0, [])
     assert box.looks == 3  # before each of two pieces, and at the end
@@ -93,10 +94,8 @@ async def test_the_guards_warning_ends_it_and_lets_go(make_profile: Any, weights
 @pytest.mark.parametrize(
     "change", [{"args": {"load-mode": "dio"}}, {"engine": "vllm", "args": {"load-format": "b12x"}}]
 )
-async def test_a_loader_that_reads_around_the_cache_gets_none(
-    make_profile: Any, weights: Path, change: dict[str, Any]
-) -> None:
-    await Box(make_profile, weights, **change).switch()
+async def test_a_loader_that_reads_around_the_cache_gets_none(weights: Path, change: dict[str, Any]) -> None:
+    await Box(weights, **change).switch()
     assert cached(weights) == 0
 
 

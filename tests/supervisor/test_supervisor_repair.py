@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour, serve_engine
+from surroundings.house import make_profile
 from surroundings.stuck import (
     AT,
     FOLDER,
@@ -115,7 +117,7 @@ async def test_an_excuse_that_comes_once_it_is_stuck_undoes_nothing(house: Any, 
 
 
 async def test_an_engine_that_is_only_told_of_is_told_once_whatever_excuses_come_and_go(
-    house: Any, box: Box, opened: Any, make_profile: Any
+    house: Any, box: Box, opened: Any
 ) -> None:
     await opened(make_profile("a", on_stuck="tell"))
     await old(house)
@@ -130,10 +132,8 @@ async def test_an_engine_that_is_only_told_of_is_told_once_whatever_excuses_come
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-async def test_an_engine_that_is_only_told_of_is_not_touched(
-    house: Any, box: Box, opened: Any, make_profile: Any, behaviour: Any, serve_engine: Any, foreign: bool
-) -> None:
-    server = await serve_engine("a", 0, does=behaviour())
+async def test_an_engine_that_is_only_told_of_is_not_touched(house: Any, box: Box, opened: Any, foreign: bool) -> None:
+    server = await serve_engine("a", 0, does=Behaviour())
     url = f"http://127.0.0.1:{server.addresses[0][1]}"
     facts = {"engine": "openai", "image": None, "url": url, "model_id": "a", "gib": None} if foreign else {}
     await opened(make_profile("a", **({} if foreign else {"on_stuck": "tell"}), **facts))
@@ -171,9 +171,7 @@ async def test_an_engine_that_is_only_told_of_is_not_touched(
     await server.cleanup()
 
 
-async def test_two_engines_that_are_stuck_at_once_are_repaired_apart(
-    house: Any, box: Box, opened: Any, make_profile: Any
-) -> None:
+async def test_two_engines_that_are_stuck_at_once_are_repaired_apart(house: Any, box: Box, opened: Any) -> None:
     await opened(make_profile("a", gib=20), make_profile("b", gib=20))
     await old(house)
     await old(house, "b")
@@ -212,10 +210,10 @@ async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
 
 
 async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
-    house: Any, box: Box, opened: Any, behaviour: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, box: Box, opened: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
-    does = house.runtime.zoo["a"] = behaviour()
+    does = house.runtime.zoo["a"] = Behaviour()
     file = tmp_path / "sparkdash.db"
     async with Store.opened(file, lambda _: None) as store:
         await opened(store=store)
@@ -235,10 +233,10 @@ async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
 
 
 async def test_a_stuck_engine_that_is_only_told_of_outlives_the_daemon(
-    house: Any, box: Box, opened: Any, behaviour: Any, make_profile: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, box: Box, opened: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
-    does = house.runtime.zoo["a"] = behaviour()
+    does = house.runtime.zoo["a"] = Behaviour()
     file, told = tmp_path / "sparkdash.db", make_profile("a", on_stuck="tell")
     async with Store.opened(file, lambda _: None) as store:
         await opened(told, store=store)
@@ -257,12 +255,10 @@ async def test_a_stuck_engine_that_is_only_told_of_outlives_the_daemon(
         await house.close()
 
 
-async def test_a_restart_that_fails_is_told_with_the_incident(
-    house: Any, box: Box, opened: Any, behaviour: Any
-) -> None:
+async def test_a_restart_that_fails_is_told_with_the_incident(house: Any, box: Box, opened: Any) -> None:
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
-    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
+    house.runtime.zoo["a"] = Behaviour(dies_after_s=2)
     await until(house, lease.lost.done)
     await asking.leave()
     await until(house, lambda: incidents(house)[0].ended_at is not None)
@@ -385,7 +381,7 @@ async def test_a_persons_stop_ends_the_repair_at_each_step(
 
 @pytest.mark.parametrize("wanted", AT)
 async def test_a_persons_use_of_another_profile_goes_before_the_repair(
-    house: Any, box: Box, opened: Any, make_profile: Any, wanted: RepairStep
+    house: Any, box: Box, opened: Any, wanted: RepairStep
 ) -> None:
     await opened(make_profile("a"), make_profile("b"))
     await old(house)
@@ -424,9 +420,9 @@ async def test_a_persons_use_of_the_stuck_profile_starts_it_again_at_each_step(
 
 
 async def test_an_engine_that_will_not_even_end_is_told_and_nobody_waits_for_ever(
-    house: Any, box: Box, opened: Any, behaviour: Any
+    house: Any, box: Box, opened: Any
 ) -> None:
-    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+    house.runtime.zoo["a"] = Behaviour(wont_stop=True)
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
     await until(house, lease.lost.done)
@@ -498,9 +494,7 @@ async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_
     await again.leave()
 
 
-async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(
-    house: Any, box: Box, opened: Any, make_profile: Any
-) -> None:
+async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(house: Any, box: Box, opened: Any) -> None:
     await opened(make_profile("a", gib=80), make_profile("b", gib=20), reclaim_s=300)
     await house.leased("b")
     await old(house)
@@ -539,10 +533,8 @@ async def test_an_engine_that_is_freed_by_cancelling_serves_on(house: Any, box: 
     await again.leave()
 
 
-async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(
-    house: Any, box: Box, opened: Any, behaviour: Any
-) -> None:
-    does = house.runtime.zoo["a"] = behaviour()
+async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(house: Any, box: Box, opened: Any) -> None:
+    does = house.runtime.zoo["a"] = Behaviour()
     asking, lease = await held_by_old(house, box, opened)
     does.hangs = True
     await until(house, lease.lost.done)

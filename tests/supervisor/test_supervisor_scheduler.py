@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from surroundings.house import make_profile
 from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, small, with_a
 
 from sparkdash.domain.event import DefaultChanged, SwapChanged
@@ -75,7 +76,7 @@ def until(house: Any, phase: SwapPhase) -> float:
     return next(swap.until for swap in swaps if swap.phase is phase and swap.until is not None)
 
 
-async def test_a_drain_tells_which_requests_it_waits_for_and_when_they_are_cut(house: Any, make_profile: Any) -> None:
+async def test_a_drain_tells_which_requests_it_waits_for_and_when_they_are_cut(house: Any) -> None:
     await house.open(make_profile("a"), drain_s=60)
     first, second = house.ask("a"), house.ask("a")
     await house.clock.drive(asyncio.gather(first.granted(), second.granted()))
@@ -89,7 +90,7 @@ async def test_a_drain_tells_which_requests_it_waits_for_and_when_they_are_cut(h
     assert until(house, SwapPhase.DRAIN) == begun + 60
 
 
-async def test_a_stop_tells_whom_it_waits_for_and_when_that_one_is_killed(house: Any, make_profile: Any) -> None:
+async def test_a_stop_tells_whom_it_waits_for_and_when_that_one_is_killed(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b", gib=20), make_profile("c", gib=20), stop_grace_s=30)
     for name in ("b", "c"):
         await house.leased(name)
@@ -99,14 +100,14 @@ async def test_a_stop_tells_whom_it_waits_for_and_when_that_one_is_killed(house:
     assert until(house, SwapPhase.STOP) == begun + 30
 
 
-async def test_a_start_tells_how_much_memory_it_waits_for(house: Any, make_profile: Any) -> None:
+async def test_a_start_tells_how_much_memory_it_waits_for(house: Any) -> None:
     await house.served(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
     house.reader.leaks["leaky"] = int(12.4 * GIB)
     await house.leased("small")
     assert waited(house, SwapPhase.RECLAIM) == ["12.4 GiB of memory to come back"]
 
 
-async def test_a_swap_that_is_over_waits_for_nothing(house: Any, make_profile: Any) -> None:
+async def test_a_swap_that_is_over_waits_for_nothing(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     assert [(swap.waits_for, swap.until) for swap in house.swaps()] == [(None, None)] * 2
@@ -210,7 +211,7 @@ def defaults(house: Any) -> list[DefaultProfile | None]:
     return [fact.default for fact in house.facts if isinstance(fact, DefaultChanged)]
 
 
-async def test_a_daemon_returns_to_its_default_and_tells_of_it(house: Any, make_profile: Any) -> None:
+async def test_a_daemon_returns_to_its_default_and_tells_of_it(house: Any) -> None:
     await house.open(
         make_profile("big", gib=90, serves=("usual",)),
         make_profile("small", gib=60),
@@ -225,7 +226,7 @@ async def test_a_daemon_returns_to_its_default_and_tells_of_it(house: Any, make_
     assert (swap.target, swap.evict, swap.cause) == ("big", ("small",), DEFAULT)
 
 
-async def test_a_default_that_is_no_profile_is_told(house: Any, make_profile: Any) -> None:
+async def test_a_default_that_is_no_profile_is_told(house: Any) -> None:
     await house.open(make_profile("a", gib=20), default="nobody", policy={"a": Policy(pinned=True)})
     await house.settled()
     assert defaults(house) == [None]

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour, serve_engine
+from surroundings.house import make_profile
 from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, small, with_a
 
 from sparkdash.domain.engine import EngineState
@@ -20,7 +22,7 @@ from sparkdash.supervisor.decide import moves
 from sparkdash.units import GIB
 
 
-async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any, make_profile: Any) -> None:
+async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any) -> None:
     await house.open(make_profile("chat", gib=70), make_profile("coder", gib=30))
     long = house.ask("chat")
     await house.clock.drive(long.granted())
@@ -39,11 +41,9 @@ async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any, m
         await asking.leave()
 
 
-async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a_long_load(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a_long_load(house: Any) -> None:
     await house.open(make_profile("a", gib=40), make_profile("slow", gib=40), make_profile("c", gib=100))
-    house.runtime.zoo["slow"] = behaviour(load_s=15)
+    house.runtime.zoo["slow"] = Behaviour(load_s=15)
     await house.leased("a")
     coming, next_one = house.ask("slow"), house.ask("c")
     await house.loads("slow")
@@ -58,9 +58,7 @@ async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a
     assert [swap.target for swap in house.swaps()] == ["a", "slow", "c"]
 
 
-async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
-    house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
-) -> None:
+async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(house: Any, unused_tcp_port: int) -> None:
     port = unused_tcp_port
     far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
     await house.open(make_profile("a"), far)
@@ -82,7 +80,7 @@ async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
     await server.cleanup()
 
 
-async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) -> None:
+async def test_auto_is_the_engine_that_is_in_use(house: Any) -> None:
     await house.served(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
     await house.leased("embeds")
     asking = house.ask("auto", task=Task.GENERATE)
@@ -95,7 +93,7 @@ async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) 
     await asking.leave()
 
 
-async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:
+async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any) -> None:
     await house.served(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=40))
     house.clock.time += 300
     await house.leased("b")
@@ -112,7 +110,7 @@ async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_
     assert (swap.evict, swap.reasons["a"]) == (plan.evict, plan.reasons["a"])
 
 
-async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any, make_profile: Any) -> None:
+async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("whale", gib=125))
     asking = house.ask("whale")
     (error,) = await asyncio.gather(asking.granted(), return_exceptions=True)
@@ -126,7 +124,7 @@ async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any
     assert house.state("a") is EngineState.READY
 
 
-async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(house: Any, make_profile: Any) -> None:
+async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(house: Any) -> None:
     sizes = {"open-webui": 34, "firefox\x1b[2J": 6, "tail": 2}
     held = [Holding(kind=Holder.CONTAINER, name=name, bytes=size * GIB) for name, size in sizes.items()]
     await house.open(make_profile("whale", gib=125), foreign=lambda: tuple(held))
@@ -138,7 +136,7 @@ async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(ho
     assert error.holders is None
 
 
-async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile: Any) -> None:
+async def test_a_pinned_engine_leaves_only_for_a_person(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
     assert (error.code, error.status) == ("pinned", 503)
@@ -149,7 +147,7 @@ async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile
     assert house.runtime.running() == ["b"]
 
 
-async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, make_profile: Any) -> None:
+async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any) -> None:
     supervisor = await house.served(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     supervisor.replace_settings(supervisor.settings.model_copy(update={"policy": {}, "reserve_gib": 50}))
     await house.settled()
@@ -164,7 +162,7 @@ async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, 
     assert house.runtime.running() == ["b"]
 
 
-async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any, make_profile: Any) -> None:
+async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any) -> None:
     await house.served(
         make_profile("a", gib=20),
         make_profile("b", gib=20),
@@ -185,7 +183,7 @@ async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house
     assert house.runtime.running() == ["b"]
 
 
-async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any, make_profile: Any) -> None:
+async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any) -> None:
     profiles = [make_profile("a", gib=60), make_profile("b", gib=70), make_profile("c", gib=40, serves=("small",))]
     await house.open(*profiles, preload=("a", "b", "small", "nobody"))
     await house.settled()
@@ -196,9 +194,7 @@ async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any, ma
     assert "nobody" in codes["model_not_found"]
 
 
-async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_question(
-    house: Any, make_profile: Any
-) -> None:
+async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_question(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"), min_dwell_s=30, max_wait_s=900)
     waits: list[float] = []
 
@@ -216,7 +212,7 @@ async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_q
     assert max(waits) < 60
 
 
-async def test_too_many_at_once_are_told_when_to_come_back(house: Any, make_profile: Any) -> None:
+async def test_too_many_at_once_are_told_when_to_come_back(house: Any) -> None:
     """429 and a Retry-After out of how long requests take here; before any was served nothing is claimed."""
     await house.open(make_profile("a"), policy={"a": Policy(max_concurrency=2)})
     first, second = house.ask("a"), house.ask("a")
@@ -235,7 +231,7 @@ async def test_too_many_at_once_are_told_when_to_come_back(house: Any, make_prof
     await third.leave()
 
 
-async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house: Any, make_profile: Any) -> None:
+async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house: Any) -> None:
     """Declared 80, measured 30: the next time it runs beside the other."""
     await house.open(make_profile("a", gib=60), make_profile("small", gib=80), store=Store(lambda _: None))
     house.reader.sizes["small"] = 30 * GIB
@@ -248,8 +244,8 @@ async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house:
     assert sorted(house.runtime.running()) == ["a", "small"]
 
 
-async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any) -> None:
+    house.runtime.zoo["dies"] = Behaviour(dies_after_s=2)
     most = make_profile("most", gib=None, engine_version="0.19", args={"gpu-memory-utilization": 0.9})
     await house.open(make_profile("dies", gib=20), most)
     await house.supervisor.use("dies", cause=SwapCause.USER)

@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
-from surroundings.house import House, SecondNode, profile
+from surroundings.engines import Behaviour
+from surroundings.house import House, SecondNode, make_profile
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.domain.engine import EngineState
@@ -29,7 +30,7 @@ from sparkdash.units import GIB
 
 
 async def test_a_second_engine_that_does_not_fit_beside_the_first_comes_to_the_other_node(house: House) -> None:
-    supervisor = await house.open(profile("a"), profile("b"), nodes=SecondNode(house))
+    supervisor = await house.open(make_profile("a"), make_profile("b"), nodes=SecondNode(house))
     await house.leased("a")
     plan = await house.clock.drive(supervisor.plan("b"))
     assert (plan.nodes, plan.evict, plan.fits) == (("spark2",), (), True)
@@ -45,7 +46,7 @@ async def test_a_profile_for_two_nodes_is_refused_and_nobody_leaves_where_there_
     house: House, status: NodeStatus | None, code: str
 ) -> None:
     nodes = None if status is None else SecondNode(house, status)
-    supervisor = await house.open(profile("a"), profile("wide", nodes=2), nodes=nodes)
+    supervisor = await house.open(make_profile("a"), make_profile("wide", nodes=2), nodes=nodes)
     await house.leased("a")
     with pytest.raises(AdmissionError) as refused:
         await house.clock.drive(supervisor.use("wide", cause=SwapCause.USER))
@@ -59,8 +60,8 @@ async def test_a_box_that_came_back_otherwise_is_for_no_engine_over_several_and_
 ) -> None:
     nodes = SecondNode(house)
     nodes.states["spark2"] = nodes.states["spark2"].replace(differs="driver 590.1 instead of 580.95")
-    wide = profile("wide", nodes=2, fallbacks=("b",))
-    supervisor = await house.open(profile("a"), profile("b"), wide, nodes=nodes)
+    wide = make_profile("wide", nodes=2, fallbacks=("b",))
+    supervisor = await house.open(make_profile("a"), make_profile("b"), wide, nodes=nodes)
     await house.leased("a")
     with pytest.raises(AdmissionError) as refused:
         await house.clock.drive(supervisor.use("wide", cause=SwapCause.USER))
@@ -105,7 +106,7 @@ async def test_a_node_that_stays_silent_is_an_error(house: House, status: NodeSt
 
 async def test_a_published_start_is_expected_until_one_was_measured(house: House) -> None:
     row = Published(workload="start", start_s=900, source="test")
-    supervisor = await house.open(profile("a", published=(row,)))
+    supervisor = await house.open(make_profile("a", published=(row,)))
     assert (await house.clock.drive(supervisor.plan("a"))).expected_s == 900
 
 
@@ -113,7 +114,7 @@ async def test_a_published_start_is_expected_until_one_was_measured(house: House
 async def test_a_port_that_another_nodes_program_has_is_passed_over(
     house: House, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.open(profile("a"), nodes=SecondNode(house))
+    await house.open(make_profile("a"), nodes=SecondNode(house))
     start_container, tried = house.runtime.start, []
 
     async def refused_first(spec: Any) -> Any:
@@ -132,7 +133,7 @@ async def test_a_port_that_another_nodes_program_has_is_passed_over(
     assert len(set(tried)) == len(tried) == 3
 
 
-async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_profile: Any) -> None:
+async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any) -> None:
     """Its environment names owner and container, so that an orphan is known when its container is gone."""
     await house.served(make_profile("a"))
     assert house.runtime.of("a").spec.env[ENV_MARK] == "us/sparkdash-a"
@@ -140,7 +141,7 @@ async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_
 
 @pytest.mark.parametrize("name", ["a", None], ids=["one", "all"])
 async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
-    house: Any, make_profile: Any, tmp_path: Path, name: str | None
+    house: Any, tmp_path: Path, name: str | None
 ) -> None:
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         recorded: list[Swap] = []
@@ -160,8 +161,8 @@ async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
     assert marks[1].text.startswith("Stop of a, user: ")
 
 
-async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), stuck=(4712, 4713)))
+async def test_orphans_are_told(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(ended=(4711,), stuck=(4712, 4713)))
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     ended, stuck = house.notices()
@@ -171,19 +172,17 @@ async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -
     assert "4712, 4713" in stuck.text
 
 
-async def test_what_keeps_an_orphan_is_told_as_it_was_found(house: Any, make_profile: Any, behaviour: Any) -> None:
+async def test_what_keeps_an_orphan_is_told_as_it_was_found(house: Any) -> None:
     how = "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"
-    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(stuck=(4712,), stuck_how=(how,)))
+    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(stuck=(4712,), stuck_how=(how,)))
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     (stuck,) = house.notices()
     assert f"orphan pid 4712 behind, which SIGKILL did not end: {how}." in stuck.text
 
 
-async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(unremoved="`podman rm` gave no answer for 60 s."))
+async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(unremoved="`podman rm` gave no answer for 60 s."))
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     (left,) = house.notices()
@@ -192,10 +191,8 @@ async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed
     assert not house.supervisor.engines
 
 
-async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(wont_stop=True)
     await house.open(make_profile("a", gib=20), make_profile("b", gib=20))
     for name in ("a", "b"):
         await house.leased(name)
@@ -209,8 +206,8 @@ async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(
     )
 
 
-async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))
+async def test_that_nobody_could_look_for_orphans_is_told(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
     ended, unknown = house.notices()
@@ -218,18 +215,16 @@ async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profi
     assert (unknown.code, unknown.level, unknown.profile) == ("orphan_unknown", Level.WARNING, "a")
 
 
-async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,)))
+async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(ended=(4711,)))
     await house.served(make_profile("a"))
     await house.runtime.kill("a", "Segmentation fault")
     await house.clock.rest()
     assert [notice.code for notice in house.notices()] == ["orphan_ended", "engine_crash"]
 
 
-async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(wont_stop=True)
     await house.served(make_profile("a"))
     await house.runtime.kill("a", "Segmentation fault")
     await house.clock.rest()
@@ -238,7 +233,7 @@ async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
     assert "sparkdash-a has ended and could not be cleared away" in left.text
 
 
-async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: Any, make_profile: Any) -> None:
+async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: Any) -> None:
     await house.served(make_profile("leaky", gib=60), make_profile("unknown", gib=None))
     house.reader.leaks["leaky"] = 20 * GIB
     error = await house.refused("unknown")
@@ -249,7 +244,7 @@ async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: A
     assert ("start", "unknown") not in house.runtime.calls
 
 
-async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(house: Any, make_profile: Any) -> None:
+async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(house: Any) -> None:
     await house.served(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
     house.reader.leaks["leaky"] = int(12.4 * GIB)
     began = house.clock.time
@@ -261,9 +256,7 @@ async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(ho
     assert "12.4 GiB of 95.0 GiB not returned by leaky" in notice.text
 
 
-async def test_a_load_that_takes_what_it_was_told_to_take_begins_as_soon_as_it_fits(
-    house: Any, make_profile: Any
-) -> None:
+async def test_a_load_that_takes_what_it_was_told_to_take_begins_as_soon_as_it_fits(house: Any) -> None:
     fixed = {"kv-cache-memory-bytes": "1G"}
     await house.served(make_profile("leaky", gib=60), make_profile("small", gib=2, args=fixed), side_by_side=False)
     house.reader.leaks["leaky"] = 40 * GIB
@@ -272,7 +265,7 @@ async def test_a_load_that_takes_what_it_was_told_to_take_begins_as_soon_as_it_f
     assert house.notices() == []
 
 
-async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any) -> None:
+async def test_a_stop_tells_what_did_not_come_back(house: Any) -> None:
     await house.served(make_profile("leaky", gib=60))
     house.reader.leaks["leaky"] = 30 * GIB
     began = house.clock.time
@@ -281,7 +274,7 @@ async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any
     assert "30.0 GiB of 60.0 GiB not returned by leaky 5.0s after the stop" in house.notices()[-1].text
 
 
-async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
+async def test_nothing_owed_is_no_wait(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b"))
     await house.leased("b")
     first, second = (swap.stage_s[SwapPhase.RECLAIM] for swap in house.swaps())
@@ -289,7 +282,7 @@ async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
     assert 0 < second < 0.5
 
 
-async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(house: Any, make_profile: Any) -> None:
+async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(house: Any) -> None:
     house.reader.blind = True
     await house.served(make_profile("a"), make_profile("b"))
     house.reader.leaks["a"] = 5 * GIB
@@ -298,7 +291,7 @@ async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(h
     assert house.notices() == []
 
 
-async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> None:
+async def test_a_debt_outlives_the_refusal(house: Any) -> None:
     need = MemoryNeed(weights_gib=90, kv_gib=0, overhead_gib=0, source="test")
     await house.served(make_profile("leaky", gib=60), make_profile("big", memory=need), reclaim_s=30)
     house.reader.leaks["leaky"] = 55 * GIB
@@ -338,9 +331,7 @@ def test_what_is_missing(held: list[HeldMemory | None], available: int, missing:
     assert debts.missing(0) == 0
 
 
-async def test_those_who_leave_are_stopped_at_the_same_time(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_those_who_leave_are_stopped_at_the_same_time(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     both, stop = asyncio.Barrier(2), house.runtime.stop
 
     async def together(name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
@@ -361,8 +352,8 @@ async def test_those_who_leave_are_stopped_at_the_same_time(
     assert house.runtime.running() == []
 
 
-async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(wont_stop=True)
+async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(wont_stop=True)
     await house.served(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100))
     await house.leased("b")
     assert (await house.refused("c")).code == "unkillable"
@@ -374,7 +365,7 @@ async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any, make_pr
 @pytest.mark.parametrize("name", ["a", None])
 async def test_a_stop_is_recorded_with_who_ordered_it(house: House, name: str | None) -> None:
     """A bench stops what runs before it measures; the history must not call it a person's."""
-    supervisor = await house.open(profile("a"))
+    supervisor = await house.open(make_profile("a"))
     for cause, reason in ((SwapCause.BENCH, "a bench run stopped it"), (SwapCause.USER, "a person stopped it")):
         await house.leased("a")
         await house.clock.drive(supervisor.stop(name, cause=cause))

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from surroundings.engines import Behaviour, serve_engine
+from surroundings.house import make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, SwapChanged
@@ -14,7 +16,7 @@ from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.store import Store
 
 
-async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house: Any, make_profile: Any) -> None:
+async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house: Any) -> None:
     await house.open(make_profile("a", serves=("small",)))
     asking = house.ask("small")
     lease = await house.clock.drive(asking.granted())
@@ -29,7 +31,7 @@ async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house:
     assert house.supervisor.engines["a"].in_flight == 0
 
 
-async def test_requests_that_come_and_go_together_are_counted_once(house: Any, make_profile: Any) -> None:
+async def test_requests_that_come_and_go_together_are_counted_once(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.settled()
     house.facts.clear()
@@ -45,7 +47,7 @@ async def test_requests_that_come_and_go_together_are_counted_once(house: Any, m
     assert [fact.engine.in_flight for fact in house.facts if isinstance(fact, EngineChanged)] == [5, 0]
 
 
-async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any, make_profile: Any) -> None:
+async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b"))
     await house.leased("b")
     await house.settled()
@@ -62,10 +64,8 @@ async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any
     assert house.supervisor.engines["b"].load_s >= 3.0
 
 
-async def test_figures_begin_after_the_warm_up_and_before_the_first_request(
-    house: Any, make_profile: Any, behaviour: Any, serve_engine: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(load_s=15)
+async def test_figures_begin_after_the_warm_up_and_before_the_first_request(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(load_s=15)
     server = await serve_engine("far", 0)
     far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{server.addresses[0][1]}", gib=None)
     await house.open(make_profile("a"), make_profile("b"), far)
@@ -80,17 +80,15 @@ async def test_figures_begin_after_the_warm_up_and_before_the_first_request(
 
 
 @pytest.mark.parametrize(("load_s", "seen_s"), [(0.04, 0.05), (0.3, 0.35), (30.0, 30.25)])
-async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
-    house: Any, make_profile: Any, behaviour: Any, load_s: float, seen_s: float
-) -> None:
+async def test_an_engine_that_is_up_soon_is_not_kept_waiting(house: Any, load_s: float, seen_s: float) -> None:
     """It is asked after 0.05, 0.15, 0.35, 0.75 s and so on, and from then on twice a second."""
-    house.runtime.zoo["a"] = behaviour(load_s=load_s)
+    house.runtime.zoo["a"] = Behaviour(load_s=load_s)
     await house.served(make_profile("a"), no_progress_s=60)
     took = house.swaps()[-1].stage_s[SwapPhase.LOAD]
     assert load_s <= took <= seen_s + 0.001  # sooner, when time passed while a question was on its way
 
 
-async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house: Any, make_profile: Any) -> None:
+async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
     long = house.ask("a")
     await house.clock.drive(long.granted())
@@ -108,7 +106,7 @@ async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house:
     await younger.leave()
 
 
-async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: Any, make_profile: Any) -> None:
+async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"), drain_s=60)
     endless = house.ask("a")
     lease = await house.clock.drive(endless.granted())
@@ -123,9 +121,7 @@ async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: 
     await endless.leave()
 
 
-async def test_an_engine_that_a_person_stops_while_it_drains_for_another_cuts_its_requests_for_good(
-    house: Any, make_profile: Any
-) -> None:
+async def test_an_engine_that_a_person_stops_while_it_drains_for_another_cuts_its_requests_for_good(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"), drain_s=60)
     endless = house.ask("a")
     lease = await house.clock.drive(endless.granted())
@@ -141,7 +137,7 @@ async def test_an_engine_that_a_person_stops_while_it_drains_for_another_cuts_it
     await house.clock.drive(stop)
 
 
-async def test_places_in_the_queue_are_told_as_they_change(house: Any, make_profile: Any) -> None:
+async def test_places_in_the_queue_are_told_as_they_change(house: Any) -> None:
     """1 is next; those of the profile that comes first are in front, whoever leaves moves the rest up."""
     await house.open(make_profile("a"), make_profile("b"))
     seen: list[int] = []
@@ -157,7 +153,7 @@ async def test_places_in_the_queue_are_told_as_they_change(house: Any, make_prof
     await last.leave()
 
 
-async def test_the_time_to_expect_is_learned(house: Any, make_profile: Any) -> None:
+async def test_the_time_to_expect_is_learned(house: Any) -> None:
     """A plan tells the median of earlier swaps of the same launch, and 0 for what runs."""
 
     store = Store(lambda _: None)  # without a file: it learns, and keeps nothing
@@ -174,9 +170,7 @@ async def test_the_time_to_expect_is_learned(house: Any, make_profile: Any) -> N
     assert (await house.supervisor.plan("a")).expected_s >= 3.0
 
 
-async def test_an_engine_elsewhere_is_probed_and_takes_no_place(
-    house: Any, make_profile: Any, serve_engine: Any
-) -> None:
+async def test_an_engine_elsewhere_is_probed_and_takes_no_place(house: Any) -> None:
     server = await serve_engine("far", 0)
     port = server.addresses[0][1]
     far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{port}", gib=None)

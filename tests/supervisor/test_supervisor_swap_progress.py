@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from surroundings.engines import Behaviour
+from surroundings.house import make_profile
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
@@ -249,9 +251,9 @@ def test_whatever_happens_it_never_goes_back_and_is_never_full(
             assert 0 <= found.low_s <= found.eta_s <= found.high_s
 
 
-async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_profile: Any, behaviour: Any) -> None:
+async def test_progress_is_told_a_few_times_a_second_at_most(house: Any) -> None:
     lines = tuple(f"Loading safetensors checkpoint shards: {n:3d}% Completed | {n}/100" for n in range(1, 101))
-    house.runtime.zoo["a"] = behaviour(lines=lines)
+    house.runtime.zoo["a"] = Behaviour(lines=lines)
     await house.served(make_profile("a"))
     told = [f.engine.progress for f in house.facts if isinstance(f, EngineChanged) and f.engine.progress]
     assert len({p.detail for p in told}) <= 5
@@ -259,24 +261,22 @@ async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_pr
     assert told[-1].fraction > 0.9
 
 
-async def test_no_stage_of_a_quick_load_is_passed_over(house: Any, make_profile: Any, behaviour: Any) -> None:
+async def test_no_stage_of_a_quick_load_is_passed_over(house: Any) -> None:
     lines = (
         "Resolved architecture: X",
         "Model loading took 0.1 GiB and 0.020000 seconds",
         "Available KV cache memory: 1.0 GiB",
     )
-    house.runtime.zoo["a"] = behaviour(lines=lines)
+    house.runtime.zoo["a"] = Behaviour(lines=lines)
     await house.served(make_profile("a"))
     assert [step.name for step in house.swaps()[-1].steps][-4:] == ["start", "weights done", "kv", "warm"]
 
 
-async def test_a_start_is_recorded_by_stage(
-    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_is_recorded_by_stage(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stages add up to what the phases took."""
     monkeypatch.setattr(proc, "reads", lambda pids: dict.fromkeys(pids, (5 * GIB, 3 * GIB)))
     lines = ("Resolved architecture: X", "Starting to load model x", "Directly load AOT compilation from path /x")
-    house.runtime.zoo["a"] = behaviour(load_s=15, lines=lines)
+    house.runtime.zoo["a"] = Behaviour(load_s=15, lines=lines)
     await house.served(make_profile("a"))
     (swap,) = house.swaps()
     assert (swap.start.stages[0].name, swap.start.stages[-1].name) == ("container", "compile")
@@ -286,9 +286,9 @@ async def test_a_start_is_recorded_by_stage(
     assert (swap.start.disk_bytes, swap.start.cached_bytes) == (3 * GIB, 2 * GIB)
 
 
-async def test_the_log_is_shown_before_it_tells_a_stage(house: Any, make_profile: Any, behaviour: Any) -> None:
+async def test_the_log_is_shown_before_it_tells_a_stage(house: Any) -> None:
     """vLLM imports and resolves for a minute before it loads: its last line stands there, and none once a stage is known."""
-    house.runtime.zoo["a"] = behaviour(load_s=15, lines=("INFO 11-22 16:09:30 [model.py:1] Resolved architecture: X",))
+    house.runtime.zoo["a"] = Behaviour(load_s=15, lines=("INFO 11-22 16:09:30 [model.py:1] Resolved architecture: X",))
     await house.open(make_profile("a"))
     asking = house.ask("a")
     await house.loads("a")
@@ -304,11 +304,9 @@ async def test_the_log_is_shown_before_it_tells_a_stage(house: Any, make_profile
     await asking.leave()
 
 
-async def test_a_log_that_could_not_be_followed_is_followed_later(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_a_log_that_could_not_be_followed_is_followed_later(house: Any) -> None:
     """A podman that was slow when the load began must not hide the progress of all of it; no line is taken for new twice."""
-    house.runtime.zoo["a"] = behaviour(
+    house.runtime.zoo["a"] = Behaviour(
         load_s=15, lines=("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:03<00:03,  3.00s/it]",)
     )
     house.runtime.deaf = True
@@ -333,10 +331,8 @@ def told(house: Any, target: str) -> list[Swap]:
     return [swap for swap in swaps if swap.target == target and swap.ended_at is None]
 
 
-async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(load_s=40)
+async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(load_s=40)
     await house.served(make_profile("a"), make_profile("b"), store=Store(lambda _: None), no_progress_s=90)
     first = told(house, "a")
     assert {(swap.eta_s, swap.learned_from) for swap in first} == {(None, 0)}
@@ -362,13 +358,11 @@ async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
     assert begins[SwapPhase.WARM] == pytest.approx(took["warm"])
 
 
-async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(house: Any) -> None:
     await house.served(make_profile("a"), store=Store(lambda _: None), no_progress_s=600)
     await house.supervisor.stop("a")
     house.facts.clear()
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     asking = house.ask("a")
     (error,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
     assert error.code == "no_progress"
@@ -385,8 +379,8 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
     assert house.swaps()[-1].still_since is None
 
 
-async def test_a_load_that_stands_still_is_extended_on_request(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+async def test_a_load_that_stands_still_is_extended_on_request(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=600)
     began, asking = house.clock.time, asyncio.ensure_future(house.ask("a").granted())
     with pytest.raises(AdmissionError, match="a has no load that stands still") as refused:
@@ -405,11 +399,11 @@ async def test_a_load_that_stands_still_is_extended_on_request(house: Any, make_
 
 
 async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
-    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
     monkeypatch.setattr(proc, "reads", lambda pids: dict.fromkeys(pids, (GIB, GIB)))
-    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=60)
     taken = house.reader.memory
 
@@ -426,11 +420,11 @@ async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
 
 
 async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_reads(
-    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
     monkeypatch.setattr(proc, "reads", lambda _: {})
-    house.runtime.zoo["a"] = behaviour(load_s=200, lines=())
+    house.runtime.zoo["a"] = Behaviour(load_s=200, lines=())
     await house.open(make_profile("a", gib=0), no_progress_s=20)
     asking, taken = house.ask("a"), house.reader.memory
 
@@ -443,8 +437,8 @@ async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_rea
     await asking.leave()
 
 
-async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["a"] = behaviour(never_ready=True, heartbeat=True)
+async def test_a_load_that_moves_again_no_longer_stands_still(house: Any) -> None:
+    house.runtime.zoo["a"] = Behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("a"), no_progress_s=600)
     asking = house.ask("a")
     await house.loads("a")
@@ -460,7 +454,7 @@ async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_p
     await asyncio.gather(asking.granted(), return_exceptions=True)
 
 
-async def test_another_launch_of_the_same_model_is_an_example(house: Any, make_profile: Any) -> None:
+async def test_another_launch_of_the_same_model_is_an_example(house: Any) -> None:
     base = make_profile("a")
     await house.open(base, make_profile("a/fast", models=base.models, args={"x": 1}), store=Store(lambda _: None))
     await house.leased("a")

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from surroundings.house import SecondNode
+from surroundings.engines import Behaviour, serve_engine
+from surroundings.house import SecondNode, make_catalog, make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.node import NodeStatus
@@ -46,7 +47,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "CONFIRM_S", 0.0)
 
 
-async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(house: Any, make_profile: Any, hasty: None) -> None:
+async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(house: Any, hasty: None) -> None:
     """vLLM of some versions goes on answering after its engine has died: it is not asked again, but started anew."""
     await house.served(make_profile("a"))
     error = await meets(house, DEAD)
@@ -56,7 +57,7 @@ async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(house: Any, m
     assert [call for call, _ in house.runtime.calls] == ["start", "stop", "start"]
 
 
-async def test_what_its_log_says_is_the_reason_of_its_death(house: Any, make_profile: Any) -> None:
+async def test_what_its_log_says_is_the_reason_of_its_death(house: Any) -> None:
     await house.open(make_profile("a"))
     came = asyncio.Event()
 
@@ -81,9 +82,7 @@ async def test_what_its_log_says_is_the_reason_of_its_death(house: Any, make_pro
     assert [notice.code for notice in house.notices()] == ["engine_crash"]
 
 
-async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
-    house: Any, make_profile: Any, hasty: None
-) -> None:
+async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(house: Any, hasty: None) -> None:
     await house.served(make_profile("a"))
     words = "WARNING 11-23 00:11:29 [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly"
     house.runtime.of("a").say(words)
@@ -93,17 +92,15 @@ async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
     assert "engine core exited unexpectedly" in house.supervisor.engines["a"].failure.message
 
 
-async def test_a_bad_answer_of_an_engine_that_works_is_the_requests_own(house: Any, make_profile: Any) -> None:
+async def test_a_bad_answer_of_an_engine_that_works_is_the_requests_own(house: Any) -> None:
     await house.served(make_profile("a"))
     assert await meets(house, PAGE) is PAGE
     assert house.state("a") is EngineState.READY
     assert house.notices() == []
 
 
-async def test_an_engine_that_answers_nonsense_is_ended_told_and_counted(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    does = house.runtime.zoo["a"] = behaviour()
+async def test_an_engine_that_answers_nonsense_is_ended_told_and_counted(house: Any) -> None:
+    does = house.runtime.zoo["a"] = Behaviour()
     await house.open(make_profile("a"))
     for _ in range(2):
         does.talks_nonsense = False
@@ -118,10 +115,8 @@ async def test_an_engine_that_answers_nonsense_is_ended_told_and_counted(
         await house.leased("a")
 
 
-async def test_a_server_that_is_not_ours_is_not_parked_for_its_bad_answers(
-    house: Any, make_profile: Any, behaviour: Any, serve_engine: Any
-) -> None:
-    does = behaviour()
+async def test_a_server_that_is_not_ours_is_not_parked_for_its_bad_answers(house: Any) -> None:
+    does = Behaviour()
     server = await serve_engine("a", 0, does=does)
     url = f"http://127.0.0.1:{server.addresses[0][1]}"
     await house.open(make_profile("a", engine="openai", image=None, url=url, model_id="a", gib=None))
@@ -137,10 +132,8 @@ async def test_a_server_that_is_not_ours_is_not_parked_for_its_bad_answers(
     await server.cleanup()
 
 
-async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    does = house.runtime.zoo["a"] = behaviour()
+async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(house: Any) -> None:
+    does = house.runtime.zoo["a"] = Behaviour()
     await house.served(make_profile("a"))
     before, began = does.looks, house.clock.time
     await house.clock.drive(house.clock.sleep(10 * repair.LOOK_EVERY_S))
@@ -158,9 +151,7 @@ async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
     await asking.leave()
 
 
-async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.open(make_profile("a"))
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -179,7 +170,7 @@ async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
     await asking.leave()
 
 
-async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any, make_profile: Any) -> None:
+async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any) -> None:
     nodes = SecondNode(house)
     await house.served(make_profile("a", node="spark2"), nodes=nodes)
     why = "spark2 (lab@spark2) cannot be reached: Connection timed out."
@@ -190,7 +181,7 @@ async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any,
 
 
 async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_silent(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "CONFIRM_S", 0.05)
     nodes = SecondNode(house)
@@ -205,8 +196,8 @@ async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_
     assert (error.code, error.message) == ("node_unreachable", "a cannot be reached. It is off.")
 
 
-async def test_never_ready_is_given_up_for_standing_still(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["stuck"] = behaviour(never_ready=True)
+async def test_never_ready_is_given_up_for_standing_still(house: Any) -> None:
+    house.runtime.zoo["stuck"] = Behaviour(never_ready=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
     error = await house.refused("stuck")
     assert isinstance(error, EngineError)
@@ -216,16 +207,16 @@ async def test_never_ready_is_given_up_for_standing_still(house: Any, make_profi
     assert house.swaps()[-1].failure.code == "no_progress"
 
 
-async def test_a_line_that_only_repeats_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
+async def test_a_line_that_only_repeats_is_no_progress(house: Any) -> None:
+    house.runtime.zoo["stuck"] = Behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
     began = house.clock.time
     assert (await house.refused("stuck")).code == "no_progress"
     assert house.clock.time - began < 40
 
 
-async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["slow"] = behaviour(load_s=200, lines=())
+async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any) -> None:
+    house.runtime.zoo["slow"] = Behaviour(load_s=200, lines=())
     await house.open(make_profile("slow"), no_progress_s=20)
     asking = house.ask("slow")
     taken = house.reader.memory
@@ -240,8 +231,8 @@ async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profi
     await asking.leave()
 
 
-async def test_memory_that_only_wavers_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
+async def test_memory_that_only_wavers_is_no_progress(house: Any) -> None:
+    house.runtime.zoo["stuck"] = Behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
     began, taken = house.clock.time, house.reader.memory
 
@@ -255,9 +246,9 @@ async def test_memory_that_only_wavers_is_no_progress(house: Any, make_profile: 
     assert house.clock.time - began < 40
 
 
-async def test_a_load_that_failed_teaches_nothing(house: Any, make_profile: Any, behaviour: Any) -> None:
+async def test_a_load_that_failed_teaches_nothing(house: Any) -> None:
     store = Store(lambda _: None)
-    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    house.runtime.zoo["dies"] = Behaviour(dies_after_s=2)
     await house.open(make_profile("dies"), store=store)
     await house.refused("dies")
     fingerprint = make_profile("dies").fingerprint
@@ -266,8 +257,8 @@ async def test_a_load_that_failed_teaches_nothing(house: Any, make_profile: Any,
     assert house.swaps()[-1].fraction < 1
 
 
-async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any) -> None:
+    house.runtime.zoo["dies"] = Behaviour(dies_after_s=2)
     await house.served(make_profile("good"), make_profile("dies"))
     error = await house.refused("dies")
     assert (error.code, error.status) == ("out_of_memory", 503)
@@ -283,10 +274,8 @@ async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make
     assert [n.code for n in house.notices()] == ["out_of_memory"]
 
 
-async def test_an_edited_profile_that_does_not_start_comes_back_as_it_ran_before(
-    house: Any, make_profile: Any, make_catalog: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["broken"] = behaviour(dies_after_s=2)
+async def test_an_edited_profile_that_does_not_start_comes_back_as_it_ran_before(house: Any) -> None:
+    house.runtime.zoo["broken"] = Behaviour(dies_after_s=2)
     house.runtime.present.add("broken")
     before, edited = make_profile("a"), make_profile("a", image="broken", gib=100)
     supervisor = await house.open(before)
@@ -307,7 +296,7 @@ async def test_an_edited_profile_that_does_not_start_comes_back_as_it_ran_before
     assert supervisor.engines["a"].fingerprint == edited.fingerprint
 
 
-async def test_dies_after_ready_is_seen_told_and_started_again(house: Any, make_profile: Any) -> None:
+async def test_dies_after_ready_is_seen_told_and_started_again(house: Any) -> None:
     await house.open(make_profile("a"))
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -324,7 +313,7 @@ async def test_dies_after_ready_is_seen_told_and_started_again(house: Any, make_
     assert house.state("a") is EngineState.READY
 
 
-async def test_a_container_that_somebody_removed_is_told_as_that(house: Any, make_profile: Any) -> None:
+async def test_a_container_that_somebody_removed_is_told_as_that(house: Any) -> None:
     """Its exit code is that of an engine which the kernel killed for want of memory; and it is no reason to park the profile."""
     await house.open(make_profile("a"))
     for _ in range(2):
@@ -339,14 +328,14 @@ async def test_a_container_that_somebody_removed_is_told_as_that(house: Any, mak
     assert house.state("a") is EngineState.READY
 
 
-async def test_the_words_of_a_failure_name_the_profile(house: Any, make_profile: Any) -> None:
+async def test_the_words_of_a_failure_name_the_profile(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.runtime.kill("a", "KeyError: 'w1'")
     await house.clock.rest()
     assert house.supervisor.engines["a"].failure.hint == "The whole log is under `sparkdash logs a`."
 
 
-async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any, make_profile: Any) -> None:
+async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any) -> None:
     await house.open(make_profile("a"))
 
     async def client() -> None:
@@ -361,7 +350,7 @@ async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: 
 
 
 async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
-    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "CONFIRM_S", 0.0)
     await house.served(make_profile("a"))
@@ -385,20 +374,18 @@ async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
     assert house.state("a") is EngineState.FAILED
 
 
-async def test_what_followed_the_log_and_was_lost_costs_no_verdict(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
+async def test_what_followed_the_log_and_was_lost_costs_no_verdict(house: Any) -> None:
     """`podman logs` may be ended like any other process: the log itself is with the container, until that is cleared away."""
     house.runtime.deaf = True
-    house.runtime.zoo["a"] = behaviour(dies_after_s=3)
+    house.runtime.zoo["a"] = Behaviour(dies_after_s=3)
     await house.open(make_profile("a"))
     assert (await house.refused("a")).code == "out_of_memory"
     assert [line async for line in house.supervisor.logs("a")][-1].startswith("torch.OutOfMemoryError")
 
 
-async def test_lies_about_health_is_caught_by_a_real_generation(house: Any, make_profile: Any, behaviour: Any) -> None:
+async def test_lies_about_health_is_caught_by_a_real_generation(house: Any) -> None:
     """200 on every probe and nothing said: not ready, and gone again."""
-    house.runtime.zoo["liar"] = behaviour(empty_answers=True)
+    house.runtime.zoo["liar"] = Behaviour(empty_answers=True)
     await house.open(make_profile("liar"))
     error = await house.refused("liar")
     assert error.code == "bad_answer"
@@ -406,10 +393,8 @@ async def test_lies_about_health_is_caught_by_a_real_generation(house: Any, make
     assert house.runtime.here == {}
 
 
-async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
-    house: Any, make_profile: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["rock"] = behaviour(wont_stop=True)
+async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(house: Any) -> None:
+    house.runtime.zoo["rock"] = Behaviour(wont_stop=True)
     await house.served(make_profile("rock"), make_profile("b"))
     error = await house.refused("b")
     assert (error.code, house.swaps()[-1].failure.phase) == ("unkillable", "stop")
@@ -421,7 +406,7 @@ async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
     assert house.runtime.running() == ["b"]
 
 
-async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_profile: Any) -> None:
+async def test_leaks_memory_means_the_next_one_is_not_started(house: Any) -> None:
     await house.served(make_profile("leaky", gib=60), make_profile("big", gib=100), reclaim_s=30)
     house.reader.leaks["leaky"] = 50 * GIB
     began = house.clock.time
@@ -434,7 +419,7 @@ async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_p
     assert ("start", "big") not in house.runtime.calls
 
 
-async def test_memory_that_comes_back_late_is_waited_for(house: Any, make_profile: Any) -> None:
+async def test_memory_that_comes_back_late_is_waited_for(house: Any) -> None:
     await house.served(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
     house.reader.leaks["a"] = 50 * GIB
     asking = house.ask("big")
@@ -450,7 +435,7 @@ async def test_memory_that_comes_back_late_is_waited_for(house: Any, make_profil
     await asking.leave()
 
 
-async def test_without_a_runtime_the_service_goes_on(house: Any, make_profile: Any) -> None:
+async def test_without_a_runtime_the_service_goes_on(house: Any) -> None:
     """Podman absent: said once at the start, and to each request; when it is there again, so are engines."""
     house.runtime.missing = True
     await house.open(make_profile("a"))
@@ -462,7 +447,7 @@ async def test_without_a_runtime_the_service_goes_on(house: Any, make_profile: A
     assert house.state("a") is EngineState.READY
 
 
-async def test_a_runtime_that_fails_while_an_engine_loads_does_not_end_the_load(house: Any, make_profile: Any) -> None:
+async def test_a_runtime_that_fails_while_an_engine_loads_does_not_end_the_load(house: Any) -> None:
     """`podman wait` is a child like any other, and on a full box it is the one that gets killed."""
     await house.open(make_profile("a"))
     wait, tries = house.runtime.wait, []
@@ -479,15 +464,15 @@ async def test_a_runtime_that_fails_while_an_engine_loads_does_not_end_the_load(
     assert house.runtime.running() == ["a"]
 
 
-async def test_what_a_failed_load_leaves_behind_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
-    house.runtime.zoo["stuck"] = behaviour(never_ready=True, wont_stop=True)
+async def test_what_a_failed_load_leaves_behind_is_told(house: Any) -> None:
+    house.runtime.zoo["stuck"] = Behaviour(never_ready=True, wont_stop=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
     assert (await house.refused("stuck")).code == "no_progress"
     assert [notice.code for notice in house.notices()] == ["unkillable", "no_progress"]
     assert "left over" in house.notices()[0].text
 
 
-async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(house: Any, make_profile: Any) -> None:
+async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(house: Any) -> None:
     await house.served(make_profile("a", gib=70), make_profile("b", gib=70))
     house.reader.leaks["a"] = 70 * GIB
     await house.clock.drive(house.supervisor.stop("a"))
@@ -499,7 +484,7 @@ async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(hou
     await asking.leave()
 
 
-async def test_a_box_that_is_full_of_others_is_not_waited_for(house: Any, make_profile: Any) -> None:
+async def test_a_box_that_is_full_of_others_is_not_waited_for(house: Any) -> None:
     await house.open(make_profile("b", gib=70))
     house.reader.others = 70 * GIB
     began = house.clock.time

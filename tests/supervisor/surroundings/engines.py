@@ -75,7 +75,7 @@ def _next_answer(does: Behaviour) -> str:
     return now
 
 
-async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour | None = None) -> web.AppRunner:
+async def serve_engine(model: str, port: int, *, empty: bool = False, does: Behaviour | None = None) -> web.AppRunner:
     does = does or Behaviour(empty_answers=empty)
 
     async def chat(_request: web.Request) -> web.Response:

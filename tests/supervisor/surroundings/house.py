@@ -29,7 +29,7 @@ from surroundings.runtime import FakeRuntime
 OWNER = "us"
 
 
-def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
+def make_profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
     """A vLLM profile that needs `gib`; by default so much that no two fit."""
     need = MemoryNeed(weights_gib=gib, kv_gib=0, overhead_gib=0, source="test") if gib is not None else MemoryNeed()
     given = {
@@ -41,7 +41,7 @@ def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
     return Profile(name=name, **{**given, **facts})
 
 
-def catalog(*profiles: Profile, problems: tuple[ProfileProblem, ...] = ()) -> Catalog:
+def make_catalog(*profiles: Profile, problems: tuple[ProfileProblem, ...] = ()) -> Catalog:
     """These profiles, and what is wrong with others."""
     return Catalog({p.name: p for p in profiles}, problems)
 
@@ -117,7 +117,7 @@ class House:
         self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
         self.supervisor = Supervisor(
             Tools(
-                catalog=catalog(*profiles, problems=problems),
+                catalog=make_catalog(*profiles, problems=problems),
                 runtime=self.runtime,
                 upstream=self.upstream,
                 reader=self.reader,

@@ -10,7 +10,7 @@ from pathlib import Path
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState, Leftovers, PullProgress
 from sparkdash.errors import HostError
 from surroundings.clock import FakeClock
-from surroundings.engines import Behaviour, Container, pid_of, serve
+from surroundings.engines import Behaviour, Container, pid_of, serve_engine
 
 
 class FakeRuntime:
@@ -176,7 +176,7 @@ class FakeRuntime:
         if does.dies_of_cache and _has_cache(container.spec):
             await self.end(container, 139)
             return
-        container.server = await serve(container.profile, container.spec.port, does=does)
+        container.server = await serve_engine(container.profile, container.spec.port, does=does)
 
     def _info(self, c: Container) -> ContainerInfo:
         return ContainerInfo(
