@@ -17,9 +17,13 @@ from sparkdash.upstream import Upstream
 
 
 class Watch:
-    """A running collector and what it publishes."""
+    """A running collector and what it publishes, on a box and in a time of its own.
 
-    def __init__(self) -> None:
+    `engine` makes an engine as the supervisor shows it, `new_engine` starts its server.
+    """
+
+    def __init__(self, time: Any, box: Any, engine: Callable[..., Engine], new_engine: Callable[[], Any]) -> None:
+        self.time, self.box, self.engine, self.new_engine = time, box, engine, new_engine
         self.facts: asyncio.Queue[Fact] = asyncio.Queue()
         self.notices: list[Notice] = []
         self.engines: dict[str, Engine] = {}
@@ -32,6 +36,12 @@ class Watch:
         self.foreign: dict[ForeignContainer, set[int]] = {}
         self.foreign_asked = 0
         self.collector: Collector
+
+    async def coder(self) -> Any:
+        """The server of `coder`, the only engine."""
+        server = await self.new_engine()
+        self.engines = {"coder": self.engine(server.url)}
+        return server
 
     def look(self) -> dict[str, Engine]:
         if self.crashes:
@@ -67,25 +77,23 @@ IMPATIENT_S = 0.25
 
 
 @asynccontextmanager
-async def collecting(
-    watch: Watch, time: Any, box: Any, *, wait_s: float = 60, traffic: Any = None, **settings: Any
-) -> AsyncIterator[Watch]:
+async def collecting(watch: Watch, *, wait_s: float = 60, traffic: Any = None, **settings: Any) -> AsyncIterator[Watch]:
     """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
     async with Upstream() as upstream:
         collector = Collector(
             CollectorInputs(
                 upstream=upstream,
                 engines=watch.look,
-                reader=box,
+                reader=watch.box,
                 pids=watch.pids_of,
                 foreign=watch.foreign_there,
                 publish=watch.facts.put_nowait,
                 settings=lambda: Settings(**settings),
-                clock=time.unix,
+                clock=watch.time.unix,
                 listeners=lambda: watch.listeners,
                 traffic=traffic,
-                monotonic=time.monotonic,
-                sleep=time.sleep,
+                monotonic=watch.time.monotonic,
+                sleep=watch.time.sleep,
                 wait_s=wait_s,
             )
         )

@@ -217,5 +217,5 @@ def engine() -> Callable[..., Engine]:
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def watch(time: FakeTime, box: FakeBox, engine: Callable[..., Engine], new_engine: Callable[[], Any]) -> Watch:
+    return Watch(time, box, engine, new_engine)

@@ -17,51 +17,47 @@ from sparkdash.telemetry import source
 from sparkdash.units import GIB
 
 
-async def test_collector_memory_by_engine(watch: Watch, time: Any, box: Any, engine: Any) -> None:
+async def test_collector_memory_by_engine(watch: Watch) -> None:
     watch.pids = {"coder": {7, 8}}
     loading = EngineState.LOADING
-    watch.engines = {name: engine(None, name, state=loading) for name in ("coder", "other")}
-    watch.engines["broken"] = engine(None, "broken", state=EngineState.FAILED)
-    async with collecting(watch, time, box):
+    watch.engines = {name: watch.engine(None, name, state=loading) for name in ("coder", "other")}
+    watch.engines["broken"] = watch.engine(None, "broken", state=EngineState.FAILED)
+    async with collecting(watch):
         sample = await watch.until(lambda s: s.memory.engines.get("coder"))
     assert sample.memory is not None
     assert sample.memory.engines == {"coder": 1 << 30, "other": None}
 
 
-async def test_collector_asks_for_processes_seldom(watch: Watch, time: Any, box: Any, engine: Any) -> None:
+async def test_collector_asks_for_processes_seldom(watch: Watch) -> None:
     watch.pids = {"coder": {7}}
-    watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
-    async with collecting(watch, time, box):
+    watch.engines = {"coder": watch.engine(None, state=EngineState.LOADING)}
+    async with collecting(watch):
         first = await watch.sample()
         await watch.until(lambda s: s.at >= first.at + 20)
         asked = len(watch.pids_asked)
     assert 4 <= asked <= 5
 
 
-async def test_processes_of_started_engines_are_hardly_asked_for_while_nobody_looks(
-    watch: Watch, time: Any, box: Any, engine: Any
-) -> None:
+async def test_processes_of_started_engines_are_hardly_asked_for_while_nobody_looks(watch: Watch) -> None:
     watch.pids = {"coder": {7}}
-    watch.engines = {"coder": engine(None)}
+    watch.engines = {"coder": watch.engine(None)}
     watch.listeners = 0
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         first = await watch.sample()
         await watch.until(lambda s: s.at >= first.at + 100)
         asked = len(watch.pids_asked)
     assert 3 <= asked <= 5
 
 
-async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom(
-    watch: Watch, time: Any, box: Any, engine: Any
-) -> None:
+async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom(watch: Watch) -> None:
     """Every 30 s while somebody watches, and when our engines change; a container whose processes nobody tells has no figure."""
     comfy, mute = ForeignContainer(name="comfy", gpu=True), ForeignContainer(name="mute", ports=(18000,))
     watch.foreign = {comfy: {7}, mute: set()}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         sample = await watch.until(lambda s: s.memory and s.memory.strangers)
         await watch.until(lambda s: s.at >= sample.at + 20)
         asked = watch.foreign_asked
-        watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
+        watch.engines = {"coder": watch.engine(None, state=EngineState.LOADING)}
         changed = await watch.sample()
         await watch.until(lambda s: s.at >= changed.at + 3)
         again = watch.foreign_asked
@@ -71,10 +67,10 @@ async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom
     assert [each.bytes for each in sample.memory.strangers] == [1 << 30, None]
 
 
-async def test_collector_without_a_runtime(watch: Watch, time: Any, box: Any, engine: Any) -> None:
-    watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
+async def test_collector_without_a_runtime(watch: Watch) -> None:
+    watch.engines = {"coder": watch.engine(None, state=EngineState.LOADING)}
     watch.pids_broken = HostError("podman did not answer.")
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         first = await watch.sample()
         sample = await watch.until(lambda s: s.at >= first.at + 3)
     assert sample.memory is not None
@@ -82,11 +78,11 @@ async def test_collector_without_a_runtime(watch: Watch, time: Any, box: Any, en
     assert watch.notices == []
 
 
-async def test_collector_with_a_hanging_driver(watch: Watch, time: Any, box: Any) -> None:
-    box.gpu_free.clear()
-    async with collecting(watch, time, box, wait_s=IMPATIENT_S):
+async def test_collector_with_a_hanging_driver(watch: Watch) -> None:
+    watch.box.gpu_free.clear()
+    async with collecting(watch, wait_s=IMPATIENT_S):
         samples = [await watch.sample() for _ in range(3)]
-        box.gpu_free.set()
+        watch.box.gpu_free.set()
         back = await watch.until(lambda s: s.gpu is not None)
     assert [sample.gpu for sample in samples] == [None, None, None]
     assert all(sample.memory is not None for sample in samples)
@@ -94,31 +90,27 @@ async def test_collector_with_a_hanging_driver(watch: Watch, time: Any, box: Any
     assert back.gpu.name == "GB10"
 
 
-async def test_a_gpu_stuck_in_its_low_power_state_is_told_and_marks_the_samples(
-    watch: Watch, time: Any, box: Any
-) -> None:
-    box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
-    async with collecting(watch, time, box):
+async def test_a_gpu_stuck_in_its_low_power_state_is_told_and_marks_the_samples(watch: Watch) -> None:
+    watch.box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
+    async with collecting(watch):
         first = await watch.sample()
         marked = await watch.until(lambda s: s.low_power)
         assert not first.low_power
         assert marked.at - first.at >= 30
         await watch.sample()
-        box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
+        watch.box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
         await watch.until(lambda s: not s.low_power)
     assert [notice.code for notice in watch.notices] == ["low_power", "low_power_over"]
     assert "96 % busy, 799 MHz, 19.5 W, held back by nothing). Unplug" in watch.notices[0].text
 
 
-async def test_collector_does_not_wait_for_a_slow_engine(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_collector_does_not_wait_for_a_slow_engine(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "ANSWER_S", 600)
-    slow, quick = await new_engine(), await new_engine()
+    slow, quick = await watch.new_engine(), await watch.new_engine()
     counting(slow, 40)
     counting(quick, 20)
-    watch.engines = {"slow": engine(slow.url, "slow"), "quick": engine(quick.url, "quick")}
-    async with collecting(watch, time, box, wait_s=IMPATIENT_S):
+    watch.engines = {"slow": watch.engine(slow.url, "slow"), "quick": watch.engine(quick.url, "quick")}
+    async with collecting(watch, wait_s=IMPATIENT_S):
         last = await watch.until(lambda s: s.engines["slow"].get(Metric.DECODE) is not None)
         slow.free.clear()
         stuck = await watch.until(lambda s: s.engines["slow"].error and s.at - s.engines["slow"].at >= 2)
@@ -134,13 +126,10 @@ async def test_collector_does_not_wait_for_a_slow_engine(
     assert slow.at_once == 1
 
 
-async def test_collector_survives_a_dying_engine(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_collector_survives_a_dying_engine(watch: Watch) -> None:
+    server = await watch.coder()
     counting(server, 40)
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         alive = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
         await server.server.close()
         dead = await watch.until(lambda s: s.engines["coder"].error)
@@ -150,11 +139,10 @@ async def test_collector_survives_a_dying_engine(
     assert much_later.engines["coder"].at == dead.engines["coder"].at
 
 
-async def test_collector_backs_off(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
-    server = await new_engine()
+async def test_collector_backs_off(watch: Watch) -> None:
+    server = await watch.coder()
     server.status = 503
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         first = await watch.sample()
         await watch.until(lambda s: s.at >= first.at + 22)
         failed = server.asked
@@ -166,15 +154,14 @@ async def test_collector_backs_off(watch: Watch, time: Any, box: Any, new_engine
     assert server.asked - before >= 5
 
 
-async def test_collector_goes_on_after_a_crash(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
-    server = await new_engine()
+async def test_collector_goes_on_after_a_crash(watch: Watch) -> None:
+    server = await watch.coder()
     counting(server, 40)
-    watch.engines = {"coder": engine(server.url)}
-    box.broken = ZeroDivisionError("no memory at all")
+    watch.box.broken = ZeroDivisionError("no memory at all")
     with structlog.testing.capture_logs() as logs:
-        async with collecting(watch, time, box):
+        async with collecting(watch):
             sample = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
-            box.broken = None
+            watch.box.broken = None
             healed = await watch.until(lambda s: s.memory is not None)
     assert sample.memory is None
     assert healed.memory is not None
@@ -183,12 +170,12 @@ async def test_collector_goes_on_after_a_crash(watch: Watch, time: Any, box: Any
     assert len(logs) >= 2
 
 
-async def test_collector_goes_on_when_a_whole_tick_crashes(watch: Watch, time: Any, box: Any) -> None:
+async def test_collector_goes_on_when_a_whole_tick_crashes(watch: Watch) -> None:
     watch.crashes = 3
     with structlog.testing.capture_logs() as logs:
-        async with collecting(watch, time, box):
+        async with collecting(watch):
             sample = await watch.sample()
-    assert sample.at == time.unix() - time.now + 1003
+    assert sample.at == watch.time.unix() - watch.time.now + 1003
     assert [notice.text for notice in watch.notices] == [
         "A measurement failed and is tried again: RuntimeError: the books are closed"
     ]
@@ -196,29 +183,24 @@ async def test_collector_goes_on_when_a_whole_tick_crashes(watch: Watch, time: A
 
 
 @pytest.mark.parametrize(("running", "between"), [(True, 5.0), (False, 15.0)])
-async def test_collector_is_slower_when_nobody_looks(
-    watch: Watch, time: Any, box: Any, engine: Any, running: bool, between: float
-) -> None:
+async def test_collector_is_slower_when_nobody_looks(watch: Watch, running: bool, between: float) -> None:
     """With no listener ticks are 5 s apart, 15 s when no engine runs, and a new listener waits a second at most."""
     watch.listeners = 0
-    watch.engines = {"coder": engine(None, state=EngineState.READY if running else EngineState.FAILED)}
-    async with collecting(watch, time, box):
+    watch.engines = {"coder": watch.engine(None, state=EngineState.READY if running else EngineState.FAILED)}
+    async with collecting(watch):
         first, second = await watch.sample(), await watch.sample()
         watch.listeners = 1
         third = await watch.sample()
     assert second.at - first.at == pytest.approx(between)
     assert third.at - second.at <= 1.0
-    assert max(time.slept) <= 1.0
+    assert max(watch.time.slept) <= 1.0
 
 
-async def test_collector_slow_ticks_are_no_gaps(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_collector_slow_ticks_are_no_gaps(watch: Watch) -> None:
+    server = await watch.coder()
     counting(server, 200)
     watch.listeners = 0
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         await watch.sample()
         slow = await watch.sample()
         watch.listeners = 1
@@ -241,11 +223,10 @@ def warmed_up(server: Any, asked: int) -> None:
 OF_REQUESTS = (Metric.DECODE, Metric.TTFT_P50, Metric.TTFT_P95, Metric.PREFIX_HIT, Metric.PREFIX_HIT_LIFETIME)
 
 
-async def test_collector_measures(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
-    server = await new_engine()
+async def test_collector_measures(watch: Watch) -> None:
+    server = await watch.coder()
     counting(server, 40)
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box, reserve_gib=10):
+    async with collecting(watch, reserve_gib=10):
         sample = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
     assert sample.engines["coder"].get(Metric.DECODE) == pytest.approx(40.0)
     assert sample.engines["coder"].error is None
@@ -256,29 +237,24 @@ async def test_collector_measures(watch: Watch, time: Any, box: Any, new_engine:
     assert sample.gpu.utilization == 0.5
 
 
-async def test_collector_first_sample_has_no_rates(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_collector_first_sample_has_no_rates(watch: Watch) -> None:
+    server = await watch.coder()
     counting(server, 40)
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         first = (await watch.sample()).engines["coder"]
     assert first.get(Metric.RUNNING) == 1.0
     assert first.get(Metric.DECODE) is None
 
 
-async def test_collector_shows_nothing_of_the_warm_up(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_collector_shows_nothing_of_the_warm_up(watch: Watch) -> None:
+    server = await watch.new_engine()
     warmed_up(server, asked=0)
-    watch.engines = {"coder": engine(server.url, state=EngineState.WARMING)}
-    async with collecting(watch, time, box) as watched:
+    watch.engines = {"coder": watch.engine(server.url, state=EngineState.WARMING)}
+    async with collecting(watch) as watched:
         warming = await watch.sample()
         await watched.collector.begin("coder")
         warmed_up(server, asked=1)
-        watch.engines = {"coder": engine(server.url)}
+        watch.engines = {"coder": watch.engine(server.url)}
         first = (await watch.until(lambda s: "coder" in s.engines)).engines["coder"]
         later = (await watch.until(lambda s: s.at > first.at + 5)).engines["coder"]
     assert warming.engines == {}
@@ -288,16 +264,14 @@ async def test_collector_shows_nothing_of_the_warm_up(
 
 
 @pytest.mark.parametrize("began", [True, False])
-async def test_collector_shows_nothing_before_anybody_asked(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, began: bool
-) -> None:
-    server = await new_engine()
+async def test_collector_shows_nothing_before_anybody_asked(watch: Watch, began: bool) -> None:
+    server = await watch.new_engine()
     warmed_up(server, asked=0)
-    watch.engines = {"coder": engine(server.url, state=EngineState.WARMING if began else EngineState.READY)}
-    async with collecting(watch, time, box) as watched:
+    watch.engines = {"coder": watch.engine(server.url, state=EngineState.WARMING if began else EngineState.READY)}
+    async with collecting(watch) as watched:
         if began:
             await watched.collector.begin("coder")
-            watch.engines = {"coder": engine(server.url)}
+            watch.engines = {"coder": watch.engine(server.url)}
         first = (await watch.until(lambda s: "coder" in s.engines)).engines["coder"]
         later = (await watch.until(lambda s: s.at > first.at + 5)).engines["coder"]
     assert [first.get(metric) or None for metric in OF_REQUESTS] == [None] * 5
@@ -305,17 +279,17 @@ async def test_collector_shows_nothing_before_anybody_asked(
 
 
 async def test_collector_begins_in_time_with_an_engine_that_does_not_answer(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "BEGIN_S", 0.05)
-    server = await new_engine()
+    server = await watch.new_engine()
     warmed_up(server, asked=0)
     server.free.clear()
-    watch.engines = {"coder": engine(server.url, state=EngineState.WARMING)}
-    async with collecting(watch, time, box, wait_s=IMPATIENT_S) as watched:
+    watch.engines = {"coder": watch.engine(server.url, state=EngineState.WARMING)}
+    async with collecting(watch, wait_s=IMPATIENT_S) as watched:
         await watched.collector.begin("coder")
         await watched.collector.begin("nobody")
-        watch.engines = {"coder": engine(server.url)}
+        watch.engines = {"coder": watch.engine(server.url)}
         server.free.set()
         first = await watch.until(lambda s: "coder" in s.engines and s.engines["coder"].values)
         warmed_up(server, asked=2)
@@ -324,15 +298,13 @@ async def test_collector_begins_in_time_with_an_engine_that_does_not_answer(
     assert asked.engines["coder"].get(Metric.PREFIX_HIT) == 0.6
 
 
-async def test_collector_asks_only_those_that_answer(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_collector_asks_only_those_that_answer(watch: Watch) -> None:
+    server = await watch.new_engine()
     counting(server, 1)
-    states = {state.value: engine(server.url, state.value, state=state) for state in EngineState}
-    remote = engine(server.url, "remote", kind=EngineKind.REMOTE)
-    watch.engines = {**states, "remote": remote, "nowhere": engine(None, "nowhere")}
-    async with collecting(watch, time, box):
+    states = {state.value: watch.engine(server.url, state.value, state=state) for state in EngineState}
+    remote = watch.engine(server.url, "remote", kind=EngineKind.REMOTE)
+    watch.engines = {**states, "remote": remote, "nowhere": watch.engine(None, "nowhere")}
+    async with collecting(watch):
         sample = await watch.sample()
     assert set(sample.engines) == {"ready", "draining"}
 
@@ -347,27 +319,21 @@ async def test_collector_asks_only_those_that_answer(
         ("vllm:num_requests_running 1", 404, "answered 404"),
     ],
 )
-async def test_collector_says_what_is_wrong(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, body: str, status: int, error: str
-) -> None:
-    server = await new_engine()
+async def test_collector_says_what_is_wrong(watch: Watch, body: str, status: int, error: str) -> None:
+    server = await watch.coder()
     server.text, server.status = body, status
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         seen = (await watch.sample()).engines["coder"]
     assert error in (seen.error or "")
     assert seen.values == {}
 
 
-async def test_collector_tells_engines_on_one_port_apart(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_collector_tells_engines_on_one_port_apart(watch: Watch) -> None:
+    server = await watch.coder()
     counting(server, 40)
-    watch.engines = {"coder": engine(server.url)}
-    async with collecting(watch, time, box):
+    async with collecting(watch):
         await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
-        watch.engines = {"coder": engine(server.url, fingerprint="f2")}
+        watch.engines = {"coder": watch.engine(server.url, fingerprint="f2")}
         fresh = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is None)
         again = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
         watch.engines = {}
@@ -377,9 +343,9 @@ async def test_collector_tells_engines_on_one_port_apart(
     assert gone.memory is not None
 
 
-async def test_collector_reads_slots(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
+async def test_collector_reads_slots(watch: Watch) -> None:
     """llama.cpp's decode comes from /slots while its counters stand still; without /slots from the counters."""
-    server = await new_engine()
+    server = await watch.new_engine()
     server.text = "llamacpp:tokens_predicted_total 0\nllamacpp:requests_processing 1\n"
     slot = {"n_ctx": 4096, "is_processing": True, "id_task": 1, "n_prompt_tokens": 1024, "next_token": [{}]}
 
@@ -387,8 +353,8 @@ async def test_collector_reads_slots(watch: Watch, time: Any, box: Any, new_engi
         slot["next_token"][0]["n_decoded"] = slot["next_token"][0].get("n_decoded", 0) + 30  # type: ignore[index]
 
     server.step, server.slots = step, [slot]
-    watch.engines = {"coder": engine(server.url, kind=EngineKind.LLAMACPP)}
-    async with collecting(watch, time, box):
+    watch.engines = {"coder": watch.engine(server.url, kind=EngineKind.LLAMACPP)}
+    async with collecting(watch):
         live = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE))
         server.slots = None
         without = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) == 0.0)
@@ -398,15 +364,13 @@ async def test_collector_reads_slots(watch: Watch, time: Any, box: Any, new_engi
     assert without.engines["coder"].get(Metric.KV_CAPACITY) is None
 
 
-async def test_an_idle_llama_server_is_not_asked_for_its_slots(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
+async def test_an_idle_llama_server_is_not_asked_for_its_slots(watch: Watch) -> None:
     """Builds up to summer 2026 write each such question into their log. Its first answer tells the capacity; what runs later is seen."""
-    server = await new_engine()
+    server = await watch.new_engine()
     server.text = "llamacpp:tokens_predicted_total 7\nllamacpp:requests_processing 0\n"
     server.slots = [{"n_ctx": 4096, "is_processing": False}]
-    watch.engines = {"coder": engine(server.url, kind=EngineKind.LLAMACPP)}
-    async with collecting(watch, time, box):
+    watch.engines = {"coder": watch.engine(server.url, kind=EngineKind.LLAMACPP)}
+    async with collecting(watch):
         await watch.until(lambda _: server.asked > 4)
         idle = await watch.sample()
         assert server.slots_asked == 1

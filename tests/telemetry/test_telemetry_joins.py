@@ -34,13 +34,11 @@ def look(*_: Any, **__: Any) -> TrafficLook:
     return TrafficLook({"r1": LiveRequest(profile="attached", output_tokens=40)}, {"attached": COUNTED}, None)
 
 
-async def test_an_engine_without_figures_has_those_of_the_gateway(
-    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
-) -> None:
-    server = await new_engine()
+async def test_an_engine_without_figures_has_those_of_the_gateway(watch: Watch) -> None:
+    server = await watch.new_engine()
     counting(server, 40)
-    watch.engines = {"coder": engine(server.url), "attached": engine(None)}
-    async with collecting(watch, time, box, traffic=look) as running:
+    watch.engines = {"coder": watch.engine(server.url), "attached": watch.engine(None)}
+    async with collecting(watch, traffic=look) as running:
         sample = await running.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
     attached, coder = sample.engines["attached"], sample.engines["coder"]
     assert attached.figure(Metric.DECODE) == Figure(3000.0, estimated=True)
