@@ -77,11 +77,12 @@ def is_simulated(models: Mapping[str, Any], model: str) -> bool:
     mine = [card for card in listed if card.get("id") == model]
     roots = [card.get("root") for card in mine]  # of `auto`, what runs now
     asked = [card for card in listed if card in mine or card.get("id") in roots] or listed
-    return any(
-        ((owner := owner_of(card.get("owned_by"))) is not None and owner.kind.is_simulated)
-        or str(card.get("description")).startswith(SIMULATED)
-        for card in asked
-    )
+    return any(map(_is_of_simulator, asked))
+
+
+def _is_of_simulator(card: Mapping[str, Any]) -> bool:
+    owner = owner_of(card.get("owned_by"))
+    return (owner is not None and owner.kind.is_simulated) or str(card.get("description")).startswith(SIMULATED)
 
 
 def token_count(answer: Mapping[str, Any]) -> int | None:

@@ -109,14 +109,15 @@ def _cost(
     levers: Sequence[Lever], profile: Profile, newest: Start, others: Sequence[Start], stage: str, s: float
 ) -> Cost:
     lever = next((one for one in levers if one.stage == stage and one.applies(profile, newest)), None)
-    change = lever.change if lever else None
     best = min((step.s for start in others for step in start.stages if step.name == stage), default=s)
     if best <= QUICKER * s:
         source = f"this box: {duration(best)} in another of its last {len(others) + 1} starts"
-        return Cost(stage, s, change, s - best, source)
-    if lever is None:
-        return Cost(stage, s, None, None, None)
+        return Cost(stage, s, lever.change if lever else None, s - best, source)
+    return Cost(stage, s, None, None, None) if lever is None else _published_cost(lever, stage, s)
+
+
+def _published_cost(lever: Lever, stage: str, s: float) -> Cost:
     if lever.before_s is None or lever.after_s is None:
-        return Cost(stage, s, change, None, f"published: {lever.source}")
+        return Cost(stage, s, lever.change, None, f"published: {lever.source}")
     figures = f"published: {duration(lever.before_s)} to {duration(lever.after_s)}, {lever.source}"
-    return Cost(stage, s, change, s * (1 - lever.after_s / lever.before_s), figures)
+    return Cost(stage, s, lever.change, s * (1 - lever.after_s / lever.before_s), figures)

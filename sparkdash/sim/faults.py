@@ -7,8 +7,8 @@ From the start:
 dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
 only-chat         has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
 
-Stuck while it serves, once the fault begins (`fault_after_s`, `fault_after_tokens`, POST /sim/fault; else after 48 tokens of
-one answer), but alive to every probe unless it says otherwise:
+Stuck while it serves, but alive to every probe unless it says otherwise; each begins after 48 tokens of one answer, or
+when `fault_after_s`, `fault_after_tokens` or POST /sim/fault say:
 
 frozen            the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
 frozen-core       a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU

@@ -177,11 +177,7 @@ class Supervisor:
         """
         registry, profile = self._tools.registry, name
         if name is None or (name in registry.unadopted and name not in registry.engines):
-            ending = self._actor.takeover.end_unadopted(name)
-            if wait or self._group is None:
-                await ending
-            else:
-                self._group.create_task(ending, name="end unadopted")
+            await self._end_unadopted(name, wait=wait)
             if name is not None:
                 return
         elif name not in registry.engines:
@@ -194,6 +190,13 @@ class Supervisor:
         else:
             for order in orders:
                 self._actor.post(order)
+
+    async def _end_unadopted(self, name: str | None, *, wait: bool) -> None:
+        ending = self._actor.takeover.end_unadopted(name)
+        if wait or self._group is None:
+            await ending
+        else:
+            self._group.create_task(ending, name="end unadopted")
 
     def _with_replicas(self, name: str) -> tuple[str, ...]:
         known = dict.fromkeys((name, *self.catalog.profiles, *self._tools.registry.engines))

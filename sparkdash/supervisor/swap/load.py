@@ -268,8 +268,7 @@ class Loading:
             self._tools.guarded.heard_load()
         progress = self._adapter.read_log(line)
         self._stages.heard(progress, self._tools.clock.monotonic(), self._adapter.age(line))
-        if self._adapter.compiled_line and (hit := self._adapter.compiled_line.search(line)):
-            self._compiled = self._compiled or not hit["cached"]
+        self._note_compilation(line)
         shape = _NUMBERS.sub("", line)
         if shape not in self._shapes or progress not in (None, self._latest):
             self._shapes.add(shape)
@@ -280,6 +279,10 @@ class Loading:
         if progress is not None:
             self._latest = progress
             self._tell()
+
+    def _note_compilation(self, line: str) -> None:
+        if self._adapter.compiled_line and (hit := self._adapter.compiled_line.search(line)):
+            self._compiled = self._compiled or not hit["cached"]
 
     def _tell(self) -> None:
         now = self._tools.clock.monotonic()
