@@ -37,13 +37,12 @@ def history(
     client: Annotated[str | None, typer.Option(help="Only this client, such as codex.")] = None,
     figure: Annotated[str | None, typer.Option(help="Show this figure over time; `--by figure` lists them.")] = None,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
 ) -> None:
     """Show what this box did: requests, tokens, speeds, events.
 
     Requests are added up by hour; quantiles are within 1 %. Figures are kept at 1 s
-    for an hour, at 10 s for two days and at 5 minutes for two years. --json and
-    --csv give everything of the period. An incident is a time in which an engine
+    for an hour, at 10 s for two days and at 5 minutes for two years. --json
+    gives everything of the period. An incident is a time in which an engine
     held requests and made no progress: how it ended, what was seen, and the folder
     with its evidence. A session is named by the client: X-Session-ID, or what Claude
     Code, Codex and opencode send.
@@ -57,17 +56,15 @@ def history(
       sparkdash history --by figure
       sparkdash history --by incident --since 4w
       sparkdash history --by session --client claude-code
-      sparkdash history --by request --since 30d --csv > requests.csv
+      sparkdash history --by request --since 30d --json > requests.json
     """
     from sparkdash.cli.history_tables import ask_history, parse_period
     from sparkdash.client.client import Client
 
     period = parse_period(since, until, time.time())
     with Client() as daemon:
-        found = ask_history(daemon, by.value, figure, period, profile=profile, client=client, whole=as_json or as_csv)
+        found = ask_history(daemon, by.value, figure, period, profile=profile, client=client, whole=as_json)
     if as_json:
         print_json(found.document)
-    elif as_csv:
-        print_text(found.csv(), nl=False)
     else:
         print_text(found.text(table_width()))

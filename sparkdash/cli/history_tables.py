@@ -1,12 +1,10 @@
-"""Periods as people type them, and the tables of the recorded past, as text and as CSV."""
+"""Periods as people type them, and the tables of the recorded past."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -60,22 +58,17 @@ def parse_moment(text: str, now: float) -> float:
         ) from None
 
 
-_SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
-_PLAIN = tuple(name for name in UsageTotals.model_fields if name not in _SKETCHED)
-_QUANTILES = tuple((name, share) for name in _SKETCHED for share in ("p50", "p90", "p95", "p99"))
 WITHIN = "Quantiles are within 1 %."
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """Answer in all its forms."""
+    """Answer as a document and as a table."""
 
     document: object
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     align: str
-    raw_head: tuple[str, ...]
-    raw_rows: list[tuple[object, ...]]
     nothing: str
     least: tuple[str, ...] = ()
     foot: str = ""
@@ -90,18 +83,11 @@ class HistoryTable:
         omitted = f"Omitted for the width of the terminal: {', '.join(left_out)}." if left_out else ""
         return "\n".join(filter(None, (*lines, self.foot, omitted)))
 
-    def csv(self) -> str:
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.raw_head)
-        writer.writerows(map(_csv_cell, row) for row in self.raw_rows)
-        return out.getvalue()
-
 
 SHOWN_REQUESTS = 40
-"""Requests of a table; --json and --csv give all of the period."""
+"""Requests of a table; --json gives all of the period."""
 SHOWN_POINTS, GIVEN_POINTS = 24, 1_000
-"""Buckets of a table; of --json and --csv."""
+"""Buckets of a table; of --json."""
 PAGE = 1_000
 
 
@@ -159,13 +145,6 @@ def _requests(
             return request_table(found, more=after is not None)
 
 
-def _csv_cell(cell: object) -> object:
-    """Return a cell for CSV; a text that a spreadsheet would take for a formula, such as a client's word, is quoted."""
-    if cell is None:
-        return ""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-
 def usage_table(report: UsageReport) -> HistoryTable:
     if report.by == "session":
         return _session_table(report)
@@ -180,14 +159,6 @@ def usage_table(report: UsageReport) -> HistoryTable:
         rows=rows,
         align="<" + ">" * (len(head) - 1),
         least=("Wh", "think", "wait p95", "waited", "cached", "p95", "prompt", "failed"),
-        raw_head=(*_PLAIN, *(f"{name}_{share}" for name, share in _QUANTILES)),
-        raw_rows=[
-            (
-                *(getattr(row, name) for name in _PLAIN),
-                *(getattr(getattr(row, name), share) for name, share in _QUANTILES),
-            )
-            for row in report.rows
-        ],
         nothing="No request ended in this period.",
         foot=_energy(report) + WITHIN,
     )
@@ -200,8 +171,6 @@ def _session_table(report: UsageReport) -> HistoryTable:
         rows=[_session_row(row) for row in report.rows],
         align="<<>>>>>>>>",
         least=("think", "cached", "failed", "began"),
-        raw_head=_PLAIN,
-        raw_rows=[tuple(getattr(row, name) for name in _PLAIN) for row in report.rows],
         nothing="No request of this period named its session.",
     )
 
@@ -248,8 +217,6 @@ def series_table(series: Series) -> HistoryTable:
         else [],
         align="<>>>>",
         least=("measured",),
-        raw_head=("start", "min", "mean", "max", "count"),
-        raw_rows=[tuple(bucket) for bucket in buckets],
         nothing=f"Nothing is recorded of {series.figure} in this period.",
         foot=f"{series.figure}, {unit}; {duration(series.step_s)} in each row.",
     )
@@ -262,10 +229,8 @@ def request_table(requests: Sequence[Request], *, more: bool) -> HistoryTable:
         rows=[_request_row(one) for one in requests],
         align="<<<<>>>>>>>",
         least=("cached", "prompt", "wait", "client", "took"),
-        raw_head=tuple(field.name for field in fields(Request)),
-        raw_rows=[tuple(asdict(one).values()) for one in requests],
         nothing="No request ended in this period.",
-        foot="There are more: `--csv` and `--json` list all." if more else "",
+        foot="There are more: `--json` lists all." if more else "",
     )
 
 
@@ -295,11 +260,6 @@ def event_table(found: MarkList) -> HistoryTable:
         rows=[(_clock(mark.at), mark.kind.value, mark.code, mark.text) for mark in found.marks],
         align="<<<<",
         least=("how",),
-        raw_head=("kind", "at", "until", "profile", "level", "code", "text"),
-        raw_rows=[
-            (mark.kind.value, mark.at, mark.until, mark.profile, mark.level.value, mark.code, mark.text)
-            for mark in found.marks
-        ],
         nothing="Nothing happened in this period.",
         foot="Older events of the period were left out: name a later --since or an earlier --until."
         if found.cut
@@ -315,8 +275,6 @@ def incident_table(found: IncidentList, now: float) -> HistoryTable:
         head=("when", "profile", "how it ended", "what was seen"),
         rows=[_incident_row(one, now) for one in found.incidents],
         align="<<<<",
-        raw_head=tuple(Incident.model_fields),
-        raw_rows=[tuple(one.model_dump(mode="json").values()) for one in found.incidents],
         nothing="No engine was stuck in this period.",
         foot="\n".join([*repairs, *(f"  {name}: {repair_text(each)}" for name, each in several.items())]),
         wraps=True,
@@ -335,8 +293,6 @@ def figure_table(found: FigureList) -> HistoryTable:
         head=("figure", "of", "unit", "meaning"),
         rows=[(info.name, ", ".join(info.of), info.unit, info.meaning) for info in found.figures],
         align="<<<<",
-        raw_head=("name", "of", "unit", "meaning"),
-        raw_rows=[(info.name, " ".join(info.of), info.unit, info.meaning) for info in found.figures],
         nothing="No figure is recorded.",
         foot=f"Recorded of: {of}." if of else "",
     )
