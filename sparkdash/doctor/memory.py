@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sparkdash.doctor.box import MODULE, loaded_driver
 from sparkdash.doctor.check import CheckResult, Readings, Unreadable, check, note, ok, require_read, unknown, warn
-from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, LoadContiguity, MemoryAccount
+from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, LoadContiguity
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
@@ -159,57 +159,23 @@ def pressure(readings: Readings) -> Iterator[CheckResult]:
     yield warn(about, "sparkdash stop") if share >= BUSY_PRESSURE else ok(about)
 
 
-TOP, LEAST = 6, GIB
-"""Number of holders in the summary, and the least that each holds."""
-FOREIGN, FOREIGN_COUNT = 2 * GIB, 4
-"""Least memory of another program that is noted, and the number of notes."""
 LOST = 4 * GIB
 """Least memory without a holder that is reported: an idle driver keeps less."""
 
 
-@check("memory-holders", "Holders of memory: other programs, GPU memory without a process.", account=True)
+@check("memory-holders", "No GPU memory is held for processes that have ended.", account=True)
 def holders(readings: Readings) -> Iterator[CheckResult]:
     found = require_read(readings.account)
     if found is None:
         yield unknown("The account of memory was not read.")
         return
-    yield ok(f"{_summary(found)} (`sparkdash memory` has all).")
-    yield from _nobodys(found)
-    for one in found.holdings:
-        if one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
-            look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"
-            yield note(f"{one.name} holds {gib(one.gpu_bytes)} of GPU memory: {one.what}.", look)
-    others = [one for one in found.foreign(FOREIGN) if one.kind is not Holder.UNACCOUNTED]
-    for one in others[:FOREIGN_COUNT]:
-        owner = f" of {one.user}'s" if one.user else ""
-        yield note(f"{one.name} ({one.kind.value}{owner}) holds {gib(one.bytes)}.", one.proposed_remedy)
-
-
-def _summary(found: MemoryAccount) -> str:
-    large = [one for one in found.holdings if one.bytes >= LEAST and one.kind is not Holder.FREE]
-    rows = [*large[:TOP], *(one for one in found.holdings if one.kind is Holder.FREE)]
-    return f"Of {gib(found.total)}: {', '.join(f'{one.name} {size(one.bytes)}' for one in rows)}"
-
-
-def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
-    for one in found.holdings:
-        if one.kind is not Holder.UNACCOUNTED or one.bytes < LOST:
-            continue
-        if found.gpu in (GpuMemory.NONE, GpuMemory.OWN):
-            yield note(f"{gib(one.bytes)} are in no process and in none of the kernel's figures: drivers hold them.")
-        elif not found.gpu_told:
-            yield note(f"The GPU driver or the kernel holds {gib(one.bytes)}; NVML does not report for which process.")
-        elif any(other.gpu_bytes for other in found.holdings):
-            yield note(
-                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process that NVML names: "
-                "page-locked memory of running processes, or memory of ended ones.",
-                "sparkdash stop; only a reboot frees the rest",
-            )
-        else:
-            yield warn(
-                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process: GPU memory of ended processes.",
-                "sudo reboot",
-            )
+    lost = next((one.bytes for one in found.holdings if one.kind is Holder.UNACCOUNTED and one.bytes >= LOST), 0)
+    shared = found.gpu not in (GpuMemory.NONE, GpuMemory.OWN)
+    if lost and shared and found.gpu_told and not any(one.gpu_bytes for one in found.holdings):
+        text = f"The GPU driver or the kernel holds {gib(lost)} for no process: GPU memory of ended processes."
+        yield warn(text, "sudo reboot")
+    else:
+        yield ok("None was found; `sparkdash memory` shows who holds what.")
 
 
 SHOWN = ("systemctl", "show", NAME, "--property=LoadState,ActiveState,Result,ExecMainStatus")

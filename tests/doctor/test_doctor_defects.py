@@ -14,7 +14,7 @@ from sparkdash.doctor import check, checks_named
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.doctor.containers import REFRESH, TOOLKIT
 from sparkdash.doctor.memory import SHOWN
-from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import Holder, Holding
 from sparkdash.domain.node import Status
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
@@ -41,17 +41,7 @@ IB = "/sys/class/infiniband"
 USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
-WEBUI = Holding(kind=Holder.CONTAINER, name="open-webui", bytes=6 * GIB, remedy="docker stop open-webui")
-
-
-def _lost(size: int) -> Holding:
-    return Holding(kind=Holder.UNACCOUNTED, name="GPU driver or kernel", bytes=size * GIB)
-
-
-def _account(one: Holding, *, engine: bool = True, **changes: Any) -> MemoryAccount:
-    whole = box.held()
-    free = Holding(kind=Holder.FREE, name="free", bytes=GIB)
-    return whole.replace(holdings=(*whole.holdings[: 1 if engine else 0], one, free), **changes)
+LOST = Holding(kind=Holder.UNACCOUNTED, name="GPU driver or kernel", bytes=34 * GIB)
 
 
 class Defect(NamedTuple):
@@ -131,13 +121,7 @@ DEFECTS = {
     "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
     "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
     "memory kept for kexec handover": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(CmaTotal=0, CmaFree=9_751_000)), "handover", Status.WARN, "9.3 GiB", "kho=off"),
-    "GPU memory of processes that ended": Defect(lambda s: setattr(s, "account", _account(_lost(34), engine=False)), "memory-holders", Status.WARN, "The GPU driver or the kernel holds 34.0 GiB for no process", "sudo reboot"),
-    "GPU memory that no process shows": Defect(lambda s: setattr(s, "account", _account(_lost(12))), "memory-holders", Status.NOTE, "page-locked memory", "only a reboot"),
-    "GPU memory without names": Defect(lambda s: setattr(s, "account", _account(_lost(80), engine=False, gpu_told=False)), "memory-holders", Status.NOTE, "NVML does not report for which process"),
-    "a driver that is silent": Defect(lambda s: setattr(s, "account", _account(_lost(80), engine=False, gpu_told=False, gpu=GpuMemory.SILENT)), "memory-holders", Status.NOTE, "NVML does not report for which process"),
-    "a GPU process that nobody sees": Defect(lambda s: setattr(s, "account", _account(Holding(kind=Holder.UNSEEN, name="pid 777", bytes=9 * GIB, gpu_bytes=9 * GIB, pid=777, what="it has ended"))), "memory-holders", Status.NOTE, "pid 777 holds 9.0 GiB of GPU memory: it has ended", "ps -o pid"),
-    "drivers' buffers": Defect(lambda s: setattr(s, "account", _account(_lost(5), gpu=GpuMemory.OWN)), "memory-holders", Status.NOTE, "drivers hold them"),
-    "somebody else's container": Defect(lambda s: setattr(s, "account", _account(WEBUI)), "memory-holders", Status.NOTE, "open-webui (container) holds 6.0 GiB", "docker stop open-webui"),
+    "GPU memory of processes that ended": Defect(lambda s: setattr(s, "account", box.held().replace(holdings=(LOST,))), "memory-holders", Status.WARN, "The GPU driver or the kernel holds 34.0 GiB for no process", "sudo reboot"),
     "a box that is not looked through": Defect(lambda s: setattr(s, "account", HostError("/proc was not read within 10 s.")), "memory-holders", Status.UNKNOWN, "was not read within 10 s"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
     "no memory helper": Defect(lambda s: s.remove(helper.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
