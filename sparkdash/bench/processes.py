@@ -1,4 +1,4 @@
-"""Reports, speed-ups and resumed runs for a daemon, each in a process of its own.
+"""Reports and resumed runs for a daemon, each in a process of its own.
 
 Rule: the daemon's interpreter reads and judges no run. A thread that computes a report would show in the latencies of a
 run under measurement.
@@ -10,11 +10,8 @@ import asyncio
 import json
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from sparkdash.api.answers import BenchPlan
 from sparkdash.api.requests import StartRunBody
-from sparkdash.domain.profile import SpeedUp
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
 from sparkdash.limits import shown
@@ -33,15 +30,6 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
         await require_run(run)
     which = ["--simulated"] if run is None and simulated else [] if run is None else ["--", run]
     return (await _output(["sparkdash", "bench", "show", "--json", *which], "The runs cannot be read")).encode()
-
-
-async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
-    """Return the speed-up of each profile that has one; nothing without a run. Raises HostError: report_failed."""
-    if not await asyncio.to_thread(lambda: any(bench_dir().glob("*/run.json"))):
-        return ()
-    which = ["--simulated"] if simulated else []
-    said = await _output(["sparkdash.bench.speed_ups", *which], "The runs cannot be read")
-    return TypeAdapter(tuple[SpeedUp, ...]).validate_json(said)
 
 
 async def require_run(run: str) -> None:

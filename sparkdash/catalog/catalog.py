@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from sparkdash.domain.memory import Need
-from sparkdash.domain.profile import Ability, Profile, ProfileSummary, Published, SpeedUp, base_name
+from sparkdash.domain.profile import Ability, Profile, ProfileSummary, Published, base_name
 from sparkdash.engines.generic.known_servers import known_server
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
@@ -175,12 +175,10 @@ def summarize(
     need: Need | None = None,
     *,
     sees: bool | None = None,
-    speed_up: SpeedUp | None = None,
 ) -> ProfileSummary:
     """Summarize a profile for a list, with its best published decode rate, else whole-request rate.
 
     `need`: the known need of a launch; None: the declared one. `sees`: whether the model reads images; None: unknown.
-    `speed_up` counts while the profile is as it was measured.
     """
     rate, note = _best(profile.published)
     known = known_server(profile)
@@ -209,7 +207,6 @@ def summarize(
         simulated=profile.engine.is_simulated,
         sees=sees if profile.can is None else Ability.VISION in profile.can,
         server=known.title if known else None,
-        speed_up=speed_up if speed_up and speed_up.fingerprint in (None, profile.fingerprint) else None,
     )
 
 

@@ -15,8 +15,7 @@ from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.daemon import config_file, reloading
 from sparkdash.daemon.daemon import Daemon
-from sparkdash.daemon.reloading import publish_profiles
-from sparkdash.domain.event import Event, Level, MeasuringChanged, Notice
+from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.images import Inventory, Item, NodeStock, Stock
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import Diagnosis, Finding
@@ -140,34 +139,3 @@ async def shutdown(daemon: Daemon, stop_engines: bool) -> None:
         LOG.warning("an engine is left behind", code=error.code, why=error.text())
     finally:
         daemon.server.stop()
-
-
-FIRST_S = 5.0
-"""Pause after the start, which has more urgent work for the cores."""
-
-
-async def watch_runs(daemon: Daemon) -> None:
-    """Read the speed-ups, then again whenever a measurement has ended, until the bus ends."""
-    subscription = daemon.bus.subscribe(samples=False, requests=False)
-    try:
-        await asyncio.sleep(FIRST_S)
-        await read_again(daemon)
-        async for item in subscription:
-            if isinstance(item, Event) and isinstance(item.fact, MeasuringChanged) and item.fact.measuring is None:
-                await read_again(daemon)
-    finally:
-        subscription.leave()
-
-
-async def read_again(daemon: Daemon) -> None:
-    """Read the speed-ups, and publish the profiles where one changed. Runs that cannot be read change nothing."""
-    await asyncio.to_thread(import_module, "sparkdash.bench.processes")
-    from sparkdash.bench.processes import read_speed_ups
-
-    try:
-        found = await read_speed_ups(simulated=daemon.parts.simulated)
-    except SparkdashError as error:
-        LOG.warning("the speed-ups of measured runs cannot be read", error=str(error))
-        return
-    daemon.speed_ups = {one.profile: one for one in found}
-    publish_profiles(daemon, daemon.supervisor.catalog)

@@ -18,7 +18,6 @@ from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.memory import Holding, MemoryAccount
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import SpeedUp
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host.box import HostReader
 from sparkdash.host.memory.guard import MemoryGuard
@@ -142,7 +141,6 @@ class Daemon:
     """Held while files are read, so that two readings never overtake each other."""
     silent_folders: frozenset[Path] = frozenset()
     """Profile folders that were reported as not answering."""
-    speed_ups: dict[str, SpeedUp] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""

@@ -18,7 +18,6 @@ import uvloop
 from sparkdash import listen, log, paths
 from sparkdash.daemon import listeners, reloading
 from sparkdash.daemon.build import build_daemon
-from sparkdash.daemon.control_actions import watch_runs
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import open_listeners
 from sparkdash.daemon.reloading import watch_files
@@ -86,7 +85,6 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             group.create_task(_kept_alive(daemon, "hooks", daemon.hooks.run), name="hooks"),
             group.create_task(_kept_alive(daemon, "metrics", daemon.exporter.run), name="metrics"),
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
-            group.create_task(_kept_alive(daemon, "speed-ups", lambda: watch_runs(daemon)), name="speed-ups"),
             group.create_task(_end_requests(daemon), name="farewell"),
             *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),
         ]

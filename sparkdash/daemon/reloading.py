@@ -120,9 +120,8 @@ async def _pause(daemon: Daemon) -> None:
 def publish_profiles(daemon: Daemon, profiles: Catalog) -> None:
     """Publish the catalog's profiles and problems if they differ from the snapshot's."""
     supervisor, now = daemon.supervisor, daemon.bus.snapshot
-    sees, speed_ups = supervisor.sees, daemon.speed_ups
     listed = tuple(
-        catalog.summarize(p, registry.adapter_of(p), supervisor.need(p), sees=sees(p), speed_up=speed_ups.get(p.name))
+        catalog.summarize(p, registry.adapter_of(p), supervisor.need(p), sees=supervisor.sees(p))
         for p in profiles.profiles.values()
     )
     problems = tuple(str(problem) for problem in profiles.problems)

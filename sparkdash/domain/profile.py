@@ -212,22 +212,6 @@ class Published(Frozen):
     note: str | None = None
 
 
-class SpeedUp(Frozen):
-    """Ratio that one A/B run measured. A ratio below 1 is a loss."""
-
-    profile: str
-    fingerprint: str | None = None
-    """Fingerprint of that profile as it was measured; None: unknown."""
-    plain: str
-    ratio: float
-    """Decode rate of one request over that of the plain profile, geometric mean over the cells of the suite."""
-    cells: int
-    run: str
-    measured_at: float
-    """Beginning of the run, Unix seconds."""
-    simulated: bool = False
-
-
 MOST_NODES = 8
 """Most nodes that one engine of a profile can run on."""
 
@@ -650,8 +634,6 @@ class ProfileSummary(Frozen):
     """Whether the model reads images; None while unknown."""
     server: str | None = None
     """Name of the known server of an engine of kind `generic`; None for any other."""
-    speed_up: SpeedUp | None = None
-    """Measured speed over the same model without speculation; None: no run measured it for this fingerprint."""
 
     @property
     def fingerprints(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import pytest
 from sparkdash import catalog
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.catalog import with_replicas
-from sparkdash.domain.profile import SpeedUp
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError
 
@@ -204,13 +203,3 @@ def test_a_profile_whose_file_was_left_out_is_told_so() -> None:
     assert str(caught.value.message) == "The file of profile 'east/fast' was left out: it has 2 mistakes."
     assert (caught.value.code, caught.value.status) == ("model_not_found", 404)
     assert caught.value.hint == "`sparkdash profiles check` shows each with its line."
-
-
-def test_a_measured_speed_up_counts_while_the_profile_is_as_it_was_measured(loaded: Loaded, good: str) -> None:
-    profile = loaded(good).profiles["tiny"]
-    gained = SpeedUp(profile="tiny", plain="other", ratio=1.36, cells=2, run="r", measured_at=0.0)
-    for fingerprint, kept in ((profile.fingerprint, True), (None, True), ("an older one", False)):
-        found = catalog.summarize(
-            profile, adapter(profile.engine), speed_up=gained.replace(fingerprint=fingerprint)
-        ).speed_up
-        assert (found is not None) is kept

@@ -12,12 +12,10 @@ from sparkdash.domain.event import ActiveAlert
 from sparkdash.domain.history import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric, NodeSample
 from sparkdash.domain.node import NodeState, NodeStatus
-from sparkdash.domain.profile import SpeedUp
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.history import STEP_S, FigureHistory
 from sparkdash.tui.layout import Arrangement
-from sparkdash.tui.lines.engine_figures import speed_up_line
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.card import _row
@@ -135,28 +133,6 @@ def test_a_figure_beyond_its_limit_is_red_in_the_rows_of_engines_and_memory(box:
     styles = {span.style for span in available(memory, alerting=True)}
     assert Style.BAD in styles
     assert Style.BAD not in {span.style for span in available(memory)}
-
-
-async def test_a_measured_speed_up_stands_beside_the_acceptance(stage: Any, box: Any) -> None:
-    """With its day; a simulated one says so; the profile's page names the run; without a run there is nothing."""
-    gained = SpeedUp(profile=box.gpt, plain="gpt", ratio=1.364, cells=12, run="20251001-x", measured_at=box.now - 86400)
-    shown = box.profile(box.gpt, speculation="eagle3 k=1", speed_up=gained)
-    async with stage(box.snapshot(profiles=(shown,)), size=(120, 40)) as on:
-        assert "1.36x plain 9 Oct" in on.text
-        await on.press("2")
-        assert "1.36x as fast as gpt, 12 cells of run 20251001-x, 9 Oct" in on.text
-        await on.press("1")
-        simulated = shown.replace(speed_up=gained.replace(simulated=True))
-        await on.tell(box.snapshot(profiles=(simulated,), seq=200))
-        assert "1.36x plain SIM" in on.text
-        await on.tell(box.snapshot(profiles=(shown.replace(speed_up=None),), seq=300))
-        assert "plain" not in on.text
-
-
-@pytest.mark.parametrize(("room", "told"), [(30, "1.36x plain 9 Oct"), (12, "1.36x plain"), (8, "")])
-def test_a_speed_up_gives_up_its_day_before_itself(box: Any, room: int, told: str) -> None:
-    gained = SpeedUp(profile=box.gpt, plain="gpt", ratio=1.364, cells=12, run="r", measured_at=box.now - 86400)
-    assert plain_text(speed_up_line(gained, room)) == told
 
 
 def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> None:

@@ -119,7 +119,7 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
     bus = SimpleNamespace(publish=told.append, snapshot=SimpleNamespace(profiles=(), problems=()))
     daemon: Any = SimpleNamespace(
         files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=SimpleNamespace(read=unchanged), reload_lock=asyncio.Lock(),
-        silent_folders=frozenset(), speed_ups={}, node_names=("local",),
+        silent_folders=frozenset(), node_names=("local",),
     )  # fmt: skip
     mount.answers.clear()
     for _ in range(3):

@@ -5,19 +5,17 @@ Rule: figures keep their column whatever their size.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
 from sparkdash.domain.metric import EngineSample, Figure, Metric
 from sparkdash.domain.phrases import about, repair_text, state_text, step_text
-from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import Figures
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, join, length, pad, styled, with_unit, wrap
-from sparkdash.units import DASH, counted, fitted, number, percent, tokens
+from sparkdash.units import DASH, fitted, number, percent, tokens
 
 LABELS = {
     "prompt": Metric.PROMPT_SPEED,
@@ -43,26 +41,6 @@ def _reddened(line: Line, labels: Collection[str]) -> Line:
             spans[place], due = span._replace(style=Style.BAD), False
         due = due or text in labels
     return tuple(spans)
-
-
-def speed_up_line(found: SpeedUp | None, room: int) -> Line:
-    """Format "1.36x plain 20 Nov" in at most `room` cells, without the day where that is too long; else nothing."""
-    if found is None:
-        return EMPTY
-    told = styled(f"{found.ratio:.2f}x", Style.PLAIN) + styled(" plain", Style.DIM)
-    told += styled(" SIM", Style.WARN) if found.simulated else EMPTY
-    dated = told + styled(f" {_day(found)}", Style.DIM)
-    return next((line for line in (dated, told) if length(line) <= room), EMPTY)
-
-
-def speed_up_sentence(found: SpeedUp) -> str:
-    simulated = "simulated: " if found.simulated else ""
-    cells = counted(found.cells, "cell")
-    return f"{simulated}{found.ratio:.2f}x as fast as {found.plain}, {cells} of run {found.run}, {_day(found)}"
-
-
-def _day(found: SpeedUp) -> str:
-    return time.strftime("%-d %b", time.localtime(found.measured_at))
 
 
 FOLLOWS = {
@@ -148,10 +126,6 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     share = _pair("kv", percent(used)) + styled(" ") + _bar(used, bar)
     if not sample.values and sample.gateway is not None:
         length_ = _OWN_COUNT
-    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
-    last = left // 2 if left >= TWO else left
-    gained = speed_up_line(profile.speed_up if profile else None, last - length(length_) - 2)
-    length_ = join([length_, gained], GAP)
     accept = [*_position_bars(sample, 4, bar), length_]
     columns = [(first, facts), (speed, speeds)]
     if left >= TWO:
@@ -271,9 +245,7 @@ def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) ->
         return label + align_right(styled(DASH, Style.DIM), FIGURE) + styled("        no speculation", Style.DIM)
     head = _head("accept", percent(sample.get(Metric.ACCEPTANCE)).removesuffix(" %"), "%") + GAP
     places = len(sample.acceptance_at or ())
-    free = width - length(head) - places * (POSITION + 2) - length(_length(sample, view, engine)) - 4
-    gained = speed_up_line(profile.speed_up if profile else None, free)
-    tail = join([_length(sample, view, engine), gained or styled(method or "", Style.DIM)], GAP)
+    tail = join([_length(sample, view, engine), styled(method or "", Style.DIM)], GAP)
     room = width - length(head) - length(tail) - 2
     cells = min(max((room - 2) // places - 8, 0), 12) if places else 0
     bars = _position_bars(sample, places, cells)

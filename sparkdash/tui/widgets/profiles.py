@@ -14,7 +14,6 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.engine_figures import speed_up_sentence
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
@@ -295,11 +294,9 @@ class ProfileDetail(Panel):
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
-    """Format the description in `room` lines, at least one, and speed-up and published note where there is room."""
+    """Format the description in `room` lines, at least one, and the published note where there is room."""
     rows = wrap(profile.about or profile.name, width, Style.PLAIN, limit=max(room, 1))
     note = f"published: {profile.published_note}" if profile.published_note else ""
-    if profile.speed_up:
-        note = " · ".join(filter(None, (speed_up_sentence(profile.speed_up), note)))
     if note and len(rows) < room:
         return rows + wrap(note, width, Style.DIM, limit=room - len(rows))
     return [*rows[:-1], rows[-1] + styled(f"  {note}", Style.DIM)] if note else rows
