@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.catalog.importers.kept_keys import comment_lines
+from sparkdash.catalog.importers.values import comment_lines
 from sparkdash.domain.container import LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError

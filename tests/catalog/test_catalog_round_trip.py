@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sparkdash.catalog import importers, load_catalog
-from sparkdash.catalog.importers.kept_keys import KEPT, read_comments
+from sparkdash.catalog.importers.values import KEPT, read_comments
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile

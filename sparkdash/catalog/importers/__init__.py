@@ -11,8 +11,7 @@ from typing import Any
 from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, quadlet, sparkrun
-from sparkdash.catalog.importers.kept_keys import put_back, read_comments
-from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused, put_back, read_comments
 from sparkdash.catalog.load import load_catalog
 from sparkdash.domain.profile import MOST_NODES
 from sparkdash.engines.nodes import OF_EACH_NODE, RING_ONLY, ROCE_DEVICES
