@@ -109,11 +109,6 @@ class RequestSample(Frozen):
     void: str | None = None
 
     @property
-    def ttfr_s(self) -> float | None:
-        """Time to the first response event."""
-        return _span(self.t0_ns, self.response_ns)
-
-    @property
     def ttft_s(self) -> float | None:
         """Time to the first token, reasoning included."""
         return _span(self.t0_ns, self.token_ns)

@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count, pairwise, permutations
+from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,16 +162,6 @@ def test_no_wave_of_the_box_alone_is_claimed_in_more_than_a_few_of_the_drawn_ord
         assert contrast is not None
         claims += contrast.p <= 0.05
     assert claims / draws <= 0.08
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("names", ["ABC", "ABCD"])
-def test_no_arm_of_several_keeps_the_rhythm_of_a_wave(names: str) -> None:
-    """A B C A B C A B C would be three waves; the shuffle taken is one that no wave resembles."""
-    for draw in range(20):
-        order = arms(Mode.STANDARD, *names, draw=str(draw))
-        assert order not in {"".join(turn) * 3 for turn in permutations(names)}
-    assert len({arms(Mode.STANDARD, *names, draw=str(draw)) for draw in range(20)}) > 10
 
 
 def test_a_block_is_the_nth_launch_of_each_arm() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.accuracy import score
 from sparkdash.bench.judge.arm_comparison import fit_cell
-from sparkdash.bench.judge.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
+from sparkdash.bench.judge.stats import Paired, bootstrap_median, mcnemar, paired_difference
 from sparkdash.bench.judge.verdict import judge_contrasts
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
@@ -49,16 +49,6 @@ def test_comparisons_mirror_and_scale(cell: dict[str, dict[int, dict[str, float]
     (verdict,) = judge_contrasts([there])
     assert verdict.text
     assert math.isfinite(verdict.delta or 0.0)
-
-
-@given(st.lists(st.floats(0, 1), max_size=12))
-def test_holm_is_between_bonferroni_and_none(p_values: list[float]) -> None:
-    """Levels never exceed 5 % and never fall below its share; a smaller p is rejected wherever a larger one is."""
-    levels = holm_levels(p_values)
-    assert all(0.05 / len(p_values) <= level <= 0.05 for level in levels)
-    rejected = [p for p, level in zip(p_values, levels, strict=True) if p <= level]
-    kept = [p for p, level in zip(p_values, levels, strict=True) if p > level]
-    assert not rejected or not kept or max(rejected) <= min(kept)
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=8, max_size=40))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from typer.testing import CliRunner
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.report import formats
 from sparkdash.bench.report.assemble import add_math_scores, assemble_report, count_voids, damage_text, void_text
 from sparkdash.bench.report.formats import print_page, render_markdown
 from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
@@ -373,22 +371,6 @@ def test_what_may_be_compared_itself_is_told(
     out = told(results)
     assert f"Mind (plain-eagle): {words}" in out
     assert "+10.0%" in out
-
-
-def test_the_csv_has_the_columns_of_llama_benchy(rehearse: Rehearse) -> None:
-    """Header and names of tests are its own (0.4.0); simulated figures say so in the model's name."""
-    rates = {key(2048, 32): 60.0, key(2048, 32, concurrency=4): 30.0}
-    text = formats.render_csv(rehearse(arms=[PLAIN], rates={"plain": rates}))
-    assert text.splitlines()[0] == (
-        "model,test_name,t_s_mean,t_s_std,t_s_req_mean,t_s_req_std,peak_ts_mean,peak_ts_std,peak_ts_req_mean,"
-        "peak_ts_req_std,ttfr_mean,ttfr_std,est_ppt_mean,est_ppt_std,e2e_ttft_mean,e2e_ttft_std"
-    )
-    rows = {row["test_name"]: row for row in csv.DictReader(io.StringIO(text))}
-    assert list(rows) == ["pp2048 (c1)", "tg32 @ d2048 (c1)", "pp2048 (c4)", "tg32 @ d2048 (c4)"]
-    assert rows["tg32 @ d2048 (c4)"]["t_s_mean"].startswith("120.")
-    assert float(rows["tg32 @ d2048 (c1)"]["t_s_mean"]) == pytest.approx(31 / (0.9 * 32 / 60))
-    assert rows["tg32 @ d2048 (c1)"]["peak_ts_mean"] == ""
-    assert {row["model"] for row in rows.values()} == {"plain (simulated)"}
 
 
 def shape(schema: Any) -> Any:

@@ -293,4 +293,3 @@ def test_show_prints_the_matrix_and_refuses_what_it_cannot_merge(four_evenings: 
     found = json.loads(sparkdash("bench", "show", "--matrix", "--json"))
     assert {one["run"] for one in found["sources"]} == set(four_evenings)
     assert "reads all runs" in " ".join(sparkdash("bench", "show", "last", "--matrix", code=2).split())
-    assert "one run" in " ".join(sparkdash("bench", "export", "--matrix", "-f", "csv", code=2).split())

@@ -268,7 +268,7 @@ def _judged(
     *,
     levels: Mapping[str, float] | None = None,
 ) -> dict[str, Verdict]:
-    """Judge each arm's fit against the baseline, at the levels of their family or else at Holm's.
+    """Judge each arm's fit against the baseline, at the levels of their family or else their own.
 
     With too few launches, or in screen mode, give only a hint.
     """

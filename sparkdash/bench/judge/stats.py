@@ -98,22 +98,6 @@ def token_rate(tokens: Sequence[float], seconds: Sequence[float]) -> float:
     return sum(tokens) / sum(seconds)
 
 
-def holm_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
-    """The level at which each of several comparisons is judged, in the given order (Holm 1979).
-
-    The smallest p at alpha/m, the next at alpha/(m-1), and so on; after the first that fails, all at its level. So
-    `p <= level` is Holm's decision, and an interval at that level excludes zero exactly when the test rejects.
-    """
-    levels = [alpha] * len(p_values)
-    level, failed = alpha, False
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if not failed:
-            level = alpha / (len(p_values) - rank)
-            failed = p_values[index] > level
-        levels[index] = level
-    return levels
-
-
 def fdr_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
     """The level at which each of many comparisons is judged, in the given order (Benjamini and Hochberg 1995).
 

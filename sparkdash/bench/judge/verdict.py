@@ -4,7 +4,7 @@ Rule 1: a difference is claimed only if its interval excludes zero and it is lar
 Rule 2: `no difference > y` states what is excluded: y covers the whole interval, and is at least the detectable effect.
 A comparison that leaves more than RESOLUTION open is inconclusive.
 Rule 3: where much is compared at once each comparison has a level of its own, for the claim and for the printed
-interval. Who judges several cells gives the levels; else Holm's hold within the cell. Pure.
+interval. Who judges several cells gives the levels; else those of the cell's own arms hold. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from sparkdash.bench.judge.arm_comparison import Contrast
-from sparkdash.bench.judge.stats import holm_levels
+from sparkdash.bench.judge.stats import fdr_levels
 from sparkdash.domain.base import Frozen
 
 FLOOR = 0.005
@@ -107,10 +107,10 @@ def judge_contrasts(
 ) -> list[Verdict]:
     """Judge several arms against one baseline in one cell; return the verdicts in the same order.
 
-    `levels` are error levels, by default Holm's of these contrasts. `less_is_better` is for latencies, where faster is
+    `levels` are error levels, by default those of these contrasts alone. `less_is_better` is for latencies, where faster is
     a negative change.
     """
-    levels = levels or holm_levels([one.p for one in contrasts])
+    levels = levels or fdr_levels([one.p for one in contrasts])
     return [_verdict(one, level, less_is_better) for one, level in zip(contrasts, levels, strict=True)]
 
 

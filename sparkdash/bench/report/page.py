@@ -13,7 +13,7 @@ from sparkdash.bench.judge.judgement import Overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan import sweep
-from sparkdash.bench.report import arm_tables, blocks, charts, comparison_tables
+from sparkdash.bench.report import arm_tables, blocks, comparison_tables
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.assemble import damage_text
 from sparkdash.bench.report.blocks import (
@@ -30,13 +30,11 @@ from sparkdash.bench.report.blocks import (
     format_change,
     format_value,
 )
-from sparkdash.bench.report.charts import Chart
 from sparkdash.bench.report.filled_tables import filled_tables
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout, filled_layout
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import Published
-from sparkdash.domain.weights import WeightFacts
 from sparkdash.units import duration
 
 MULTIPLES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
@@ -259,8 +257,6 @@ class LocalProfiles:
 
     cannot_run: Mapping[str, str] = field(default_factory=dict)
     published: Mapping[str, Sequence[Published]] = field(default_factory=dict)
-    weights: Mapping[str, Mapping[str, WeightFacts]] = field(default_factory=dict)
-    """Weights by profile and role (target, drafter), where the headers could be read."""
     links: Mapping[str, float] = field(default_factory=dict)
     """Measured Gb/s of the link between two boxes, by queue pairs and channel."""
 
@@ -282,13 +278,6 @@ def report_page(
     last = (TextBlock((said,)),) if said else ()
     title, *rest = _blocks(source, layout, local)
     return ReportPage((title, *last, *rest, *how, *last))
-
-
-def report_charts(report: Report, layout: Layout | None = None) -> tuple[Chart, ...]:
-    if layout and layout.tables:  # of several suites and models, which share no axis
-        return ()
-    layout = filled_layout(layout, report) if layout else derive_layout(report)
-    return charts.draw_charts(TableSource(report, BenchMetric(layout.metric), {}))
 
 
 def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterator[Block]:
@@ -318,7 +307,6 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
     yield from comparison_tables.latency_table(source)
     yield from comparison_tables.speculation_tables(source)
     yield from arm_tables.kv_table(source)
-    yield from arm_tables.ceiling_table(source, arm_tables.cell_ceilings(source, local.weights))
     yield from comparison_tables.score_tables(source)
     yield from _void_tables(report)
     yield from published_tables(source, {} if report.simulated else local.published)

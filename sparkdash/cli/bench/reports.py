@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from sparkdash.bench.report.report import Report
     from sparkdash.bench.results import Results
     from sparkdash.bench.run import Run
-    from sparkdash.domain.profile import Profile
-    from sparkdash.domain.weights import WeightFacts
 
 
 def print_runs(found: Iterable[Results]) -> None:
@@ -198,35 +195,17 @@ def parse_metric(name: str) -> BenchMetric:
         ) from None
 
 
-def local_profiles(report: Report) -> LocalProfiles:
+def local_profiles() -> LocalProfiles:
     from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.cli.local import configured_catalog
     from sparkdash.nodes.link_bench import channel_rates
 
     profiles = configured_catalog().profiles.values()
-    measured = {arm.profile for arm in report.arms}
     return LocalProfiles(
         cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
         published={one.name: one.published for one in profiles if one.published},
-        weights=_weights([profile for profile in profiles if profile.name in measured]),
         links=channel_rates(),
     )
-
-
-def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
-    from sparkdash import settings
-    from sparkdash.catalog.checkpoint import weights
-    from sparkdash.domain.weights import WeightFacts
-
-    home = settings.load_settings().hf_home.expanduser()
-    return {
-        one.name: {
-            role: facts
-            for role, facts in weights.read_profile_weights(one, home).items()
-            if isinstance(facts, WeightFacts)
-        }
-        for one in profiles
-    }
 
 
 def watch(
@@ -265,7 +244,7 @@ def watch(
         from sparkdash.bench.report.formats import print_page as draw
 
         draw(watch_page(found), make_console(sys.stdout, terminal_width()))
-    if found.last is not None and found.last.outlook is Outlook.SLOWER:
+    if found.change is not None and found.change.outlook is Outlook.SLOWER:
         raise typer.Exit(1)
 
 
@@ -277,20 +256,10 @@ def _runs_of(profile: str) -> Iterator[Results]:
             yield run_folder.read_results(place)
 
 
-class ReportFormat(StrEnum):
-    """Formats that `bench export` can write."""
-
-    MD = "md"
-    CSV = "csv"
-    JSON = "json"
-    HTML = "html"
-
-
 def export(
     run: Annotated[
         str | None, typer.Argument(help="A run's id, its beginning, or `last`.", metavar="RUN", show_default=False)
     ] = None,
-    form: Annotated[ReportFormat, typer.Option("--format", "-f", help="Output format.")] = ReportFormat.MD,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
@@ -298,25 +267,21 @@ def export(
     matrix: Matrix = False,
     suite: MatrixSuite = None,
 ) -> None:
-    """Write a run, or many merged, as Markdown, CSV, JSON or HTML.
-
-    CSV has llama-benchy's columns. Nothing is sent.
+    """Write a run, or many merged, as Markdown. `bench show --json` has the same as JSON.
 
     \b
     Examples:
       sparkdash bench export last -o report.md
       sparkdash bench export --layout recipes -o recipes.md
-      sparkdash bench export last --format html -o report.html
-      sparkdash bench export last --format csv | column -ts,
     """
+    from sparkdash.bench.report.formats import render_markdown
+    from sparkdash.bench.report.page import report_page
+
     chosen = _named_layout(layout)
     if run is None and not matrix and chosen is None:
         raise typer.BadParameter("give a RUN, a --layout, or --matrix for all runs of a suite", param_hint="RUN")
-    if form is ReportFormat.CSV:
-        text = _csv(run)
-    else:
-        report = _asked_report(run, chosen, math, matrix=matrix, suite=suite, simulated=False)
-        text = _rendered(report, form, chosen, metric)
+    report = _asked_report(run, chosen, math, matrix=matrix, suite=suite, simulated=False)
+    text = render_markdown(report_page(report, choose_layout(report, chosen, metric), local_profiles()))
     if output is None:
         return print_text(text, nl=False)
     return _write(output, text)
@@ -329,28 +294,6 @@ def _write(file: Path, text: str) -> None:
     except OSError as error:
         raise HostError(f"{file} cannot be written: {error.strerror}.", code="report_unwritable") from error
     print_note(f"Wrote {file}.")
-
-
-def _csv(run: str | None) -> str:
-    from sparkdash.bench import run_folder
-    from sparkdash.bench.report import formats
-
-    if run is None:
-        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="RUN")
-    return formats.render_csv(run_folder.read_results(run_folder.find_run(run)))
-
-
-def _rendered(report: Report, form: ReportFormat, layout: Layout | None, metric: str | None) -> str:
-    from sparkdash.bench.report import formats
-    from sparkdash.bench.report.page import report_charts, report_page
-
-    if form is ReportFormat.JSON:
-        return report.model_dump_json(indent=2) + "\n"
-    local, chosen = local_profiles(report), choose_layout(report, layout, metric)
-    page = report_page(report, chosen, local)
-    if form is ReportFormat.HTML:
-        return formats.render_html(page, report_charts(report, chosen))
-    return formats.render_markdown(page)
 
 
 def show(
@@ -403,6 +346,6 @@ def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
     from sparkdash.bench.report.page import report_page
 
     draw(
-        report_page(report, layout, local_profiles(report), bounds=True, starts=starts),
+        report_page(report, layout, local_profiles(), bounds=True, starts=starts),
         make_console(sys.stdout, terminal_width()),
     )

@@ -6,10 +6,8 @@ gaps, this page is visible and the daemon has news.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from textual import work
@@ -21,7 +19,7 @@ from sparkdash.bench.judge.metrics import BenchMetric, main_metric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import blocks, formats
 from sparkdash.bench.report.blocks import format_spread, format_value
-from sparkdash.bench.report.page import conclusion, report_charts, report_page
+from sparkdash.bench.report.page import conclusion, report_page
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.domain.event import Measuring
@@ -143,7 +141,7 @@ def _run(run: Run, width: int, *, measured: bool) -> Line:
     return clip(line + (styled("SIM ", Style.WARN) if run.simulated else EMPTY) + styled(arms, Style.DIM), width)
 
 
-KEYS = key_hints(("m", "copy"), ("h", "html"))
+KEYS = key_hints(("m", "copy"))
 
 
 class CellTable(Table):
@@ -288,12 +286,11 @@ class ComparePage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket,right_square_bracket", "turn", "next arm"),
         Binding("m", "markdown", "export: copy the report as Markdown"),
-        Binding("h", "html", "export: write the report as an HTML page"),
         Binding("r", "resume", "resume the run under the cursor"),
     ]
 
     title_key = "compare"
-    keys = "tab cells  [ ] arm  m copy  h html  r resume  x end  t flip  A new run  ? help"
+    keys = "tab cells  [ ] arm  m copy  r resume  x end  t flip  A new run  ? help"
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
     """Time of the last read of a report, and the daemon's event number then."""
@@ -376,10 +373,6 @@ class ComparePage(Page):
             self.app.copy_to_clipboard(formats.render_markdown(report_page(report)))
             self.services.say(f"Copied {report.run.id} as Markdown.")
 
-    def action_html(self) -> None:
-        if report := self._report():
-            self._write_html(report)
-
     def _report(self) -> Report | None:
         report = self.query_one(CellTable).report
         if report is None:
@@ -414,16 +407,3 @@ class ComparePage(Page):
         else:
             if self.query_one(RunTable).cursor == run:
                 cells.show_report(report)
-
-    @work(group="html", exclusive=True)
-    async def _write_html(self, report: Report) -> None:
-        place = Path.cwd() / f"{report.run.id}.html"
-        try:
-            text = await asyncio.to_thread(lambda: formats.render_html(report_page(report), report_charts(report)))
-            await asyncio.to_thread(place.write_text, text, encoding="utf-8")
-        except SparkdashError as error:
-            self.services.say(error.text(), bad=True)
-        except OSError as error:
-            self.services.say(f"The page cannot be written: {error.strerror} ({place.parent}).", bad=True)
-        else:
-            self.services.say(f"Wrote {place}.")
