@@ -36,7 +36,6 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "differential"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "perf"))
 import ground
 from asking import Books, Limits, asked, ended_by_home, prepared
 from clients import CLIENTS, Act, Client, Place, chosen
@@ -71,7 +70,7 @@ def main() -> int:
         (model,) = re.findall(r"^profile: *(\S+)", text, re.MULTILINE)
         settings = {"runtime": args.runtime, "reserve_gib": 0}
         with ExitStack() as open_:
-            shop = open_.enter_context(book(shared)) if any(client.reads for client in wanted) else ""
+            shop = open_.enter_context(made_book(shared)) if any(client.reads for client in wanted) else ""
             url = open_.enter_context(ground.daemon(root, {model: text}, **settings))
             books = Books(root, url, model)
             places = {}
@@ -105,13 +104,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def book(shared: Path) -> Iterator[str]:
-    import benchy  # a second of imports and tokens, for two clients
+def made_book(shared: Path) -> Iterator[str]:
+    import book  # a second of imports and tokens, for two clients
 
     shared.mkdir()
-    benchy.write_book(shared)
+    book.write_book(shared)
     (shared / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with benchy.book_shop(shared) as port:
+    with book.book_shop(shared) as port:
         yield f"http://127.0.0.1:{port}"
 
 
