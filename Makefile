@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test full engines check loops format lint types contracts unit share metrics bench ab clean lock
+.PHONY: help venv demo test full engines check loops format lint types contracts unit metrics bench ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -81,9 +81,6 @@ types: $(VENV)/.dev
 
 contracts: $(VENV)/.dev ## who may import whom
 	@said=$$($(BIN)/lint-imports --no-cache) || { echo "$$said"; exit 1; }
-
-share: $(VENV)/.base ## the man page and the completions, from the commands' help
-	@$(BIN)/python -m sparkdash.cli.manual
 
 metrics: $(VENV)/.dev ## how easy the source is to read, in figures
 	@$(BIN)/python tests/metrics.py

@@ -60,11 +60,6 @@ def incidents_dir() -> Path:
     return state_dir() / "incidents"
 
 
-def sources_dir() -> Path:
-    """Return the folder of profile sources' clones, below `SPARKDASH_CACHE_DIR`; deleting them is safe."""
-    return (_given("SPARKDASH_CACHE_DIR") or _DIRS.user_cache_path) / "sources"
-
-
 def owner(state: Path | None = None) -> str:
     """Return the label of a daemon's containers, by its state folder: two daemons never adopt each other's."""
     return hashlib.sha256(str((state or state_dir()).resolve()).encode()).hexdigest()[:12]

@@ -1,12 +1,19 @@
-"""The dashboard in this terminal, and the daemon that it needs.
+"""The dashboard in this terminal with the daemon that it needs, and how the program ends.
 
 Rule: no typer, and nothing of the commands: this is all that `sparkdash` without a command loads of the command line.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
-from typing import TYPE_CHECKING
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from sparkdash.errors import HostError, SparkdashError
 
 if TYPE_CHECKING:
     from sparkdash.tui.first_run import BoxLook
@@ -34,3 +41,40 @@ def this_box() -> BoxLook:
     from sparkdash.cli.this_box import ThisBox
 
     return ThisBox()
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Exit with the error's own code, or 130 after Ctrl-C; without an error do nothing."""
+    try:
+        yield
+    except SparkdashError as error:
+        _end(error)
+    except BaseExceptionGroup as group:
+        from sparkdash.daemon import expected_error  # the only one that raises groups, so it is loaded already
+
+        if (known := expected_error(group)) is None:
+            raise
+        _end(known)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader has left
+        _no_more_output()
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _no_more_output()
+        _end(HostError(f"{error.filename or 'The output'} cannot be written: {error.strerror}.", code="disk_full"))
+
+
+def _no_more_output() -> None:
+    """Redirect stdout to /dev/null: otherwise the interpreter complains when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end(error: SparkdashError) -> NoReturn:
+    from sparkdash.cli import output
+
+    output.print_error(error, as_json="--json" in sys.argv[1:])
+    sys.exit(error.exit_code)

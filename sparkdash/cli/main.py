@@ -28,9 +28,9 @@ from sparkdash.cli import (
     use,
 )
 from sparkdash.cli.bench import commands as bench
-from sparkdash.cli.exits import exit_codes
+from sparkdash.cli.dashboard import exit_codes, open_dashboard
 from sparkdash.cli.output import print_opening, print_text
-from sparkdash.cli.profiles import build, import_export, new, pull, sources
+from sparkdash.cli.profiles import build, import_export, new, pull
 from sparkdash.cli.profiles import commands as profiles
 from sparkdash.errors import expected
 
@@ -42,8 +42,6 @@ def home() -> None:
         status()
         return
     print_opening(OPENING)
-    from sparkdash.cli.dashboard import open_dashboard
-
     open_dashboard()
 
 
@@ -83,9 +81,6 @@ for add, name in (
     (import_export.import_profiles, "import"),
     (import_export.export_profile, "export"),
     (new.new_profile, "new"),
-    (sources.search_profiles, "search"),
-    (sources.add_profile, "add"),
-    (sources.sources, "sources"),
 ):
     profiles.app.command(name)(add)
 nodes.app.command("copy")(node_link.copy)

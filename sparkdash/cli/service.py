@@ -386,8 +386,7 @@ def _left() -> Iterator[Left]:
         "settings": paths.config_dir(),
         "records": paths.state_dir(),
         "runs": paths.bench_dir(),
-        "caches": paths.sources_dir().parent,
-        "kernels": load_settings().cache_dir.expanduser(),
+        "caches": load_settings().cache_dir.expanduser(),
         "socket": paths.runtime_dir(),
     }
     seen: list[Path] = []

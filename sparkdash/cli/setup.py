@@ -48,7 +48,7 @@ def setup(
     """Set this box up, from nothing to a first token.
 
     Looks at the box, its Hugging Face cache, servers and containers that run,
-    llama-swap, sparkrun and Ollama, and proposes steps: attach what runs, import
+    llama-swap and Ollama, and proposes steps: attach what runs, import
     what is configured, pull a model, install the service, connect clients, ask
     for a first token. Each step is asked for and can be skipped; Ctrl-C ends the
     command. It may be given again: what is done stays done.

@@ -23,8 +23,7 @@ def main() -> None:
         return
     sys.stderr.write(f"{OPENING}\r")
     sys.stderr.flush()
-    from sparkdash.cli.dashboard import open_dashboard
-    from sparkdash.cli.exits import exit_codes
+    from sparkdash.cli.dashboard import exit_codes, open_dashboard
 
     with exit_codes():
         open_dashboard()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,11 +42,6 @@ def carry_out(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
             from sparkdash.cli.profiles.import_export import import_profiles
 
             import_profiles(proposal.subjects[0], output=paths.config_dir() / "profiles")
-        case SetupStep.SOURCES:
-            from sparkdash.cli.profiles.sources import add_source
-
-            for name in proposal.subjects:
-                add_source(name)
         case SetupStep.MODEL:
             _fetch_model(proposal, yes=yes)
         case SetupStep.SERVICE:
@@ -126,11 +122,10 @@ def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[in
     """Gather what `propose` needs for these steps. `ports`: loopback ports to look at, besides the usual ones."""
     from sparkdash.cli.local import box_bytes, local_stock, make_runtime, profile_summaries, profiles_without_text
     from sparkdash.discovery.look import discover
-    from sparkdash.sources import read_sources
 
     known = settings.load_settings()
     profiles, _ = profile_summaries()
-    looks = bool({SetupStep.ATTACH, SetupStep.IMPORT, SetupStep.SOURCES} & set(steps))
+    looks = bool({SetupStep.ATTACH, SetupStep.IMPORT} & set(steps))
     own = paths.config_dir() / "profiles"
     running, simulated = _answering()
     return BoxState(
@@ -144,7 +139,6 @@ def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[in
         simulated=simulated,
         own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
         origins=imported_files(),
-        sources=[source.name for source in read_sources()],
         service=_service() if SetupStep.SERVICE in steps else None,
         clients=installed_clients(known) if SetupStep.CLIENTS in steps else {},
         problems=_problems() if SetupStep.BOX in steps else (),
@@ -153,9 +147,13 @@ def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[in
 
 
 def imported_files() -> frozenset[str]:
-    from sparkdash.cli.profiles.sources import profile_origins
-
-    return frozenset(origin[1] for _, origin in profile_origins(_IMPORTED))
+    """Return the names of the files that the owner's profiles were imported from."""
+    folder, found = paths.config_dir() / "profiles", set()
+    for file in folder.glob("*.yaml") if folder.is_dir() else ():
+        with suppress(OSError, UnicodeDecodeError):
+            if origin := _IMPORTED.match(read_small_text(file)):
+                found.add(origin[1])
+    return frozenset(found)
 
 
 def _answering() -> tuple[str | None, bool]:

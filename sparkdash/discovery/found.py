@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-LLAMA_SWAP, SPARKRUN = "llama-swap", "sparkrun"
+LLAMA_SWAP = "llama-swap"
 
 
 class SetupStep(StrEnum):
@@ -14,7 +14,6 @@ class SetupStep(StrEnum):
     BOX = "box"
     ATTACH = "attach"
     IMPORT = "import"
-    SOURCES = "sources"
     MODEL = "model"
     SERVICE = "service"
     CLIENTS = "clients"

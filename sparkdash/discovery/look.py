@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundContainer, FoundFile, FoundServer
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundContainer, FoundFile, FoundServer
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import run_command
@@ -58,24 +58,17 @@ def _engine(program: str, row: dict[str, Any]) -> FoundContainer | None:
     return FoundContainer(program, name, image)
 
 
-PLACES = {
-    LLAMA_SWAP: (
-        "~/.config/llama-swap/config.yaml",
-        "~/.config/llama-swap/config.yml",
-        "~/llama-swap/config.yaml",
-        "/etc/llama-swap/config.yaml",
-    ),
-    SPARKRUN: ("~/.config/sparkrun/registries.yaml", "~/.config/sparkrun/config.yaml"),
-}
+PLACES = (
+    "~/.config/llama-swap/config.yaml",
+    "~/.config/llama-swap/config.yml",
+    "~/llama-swap/config.yaml",
+    "/etc/llama-swap/config.yaml",
+)
 
 
 def find_files() -> tuple[FoundFile, ...]:
-    found = []
-    for kind, places in PLACES.items():
-        readable = (path for path in (Path(place).expanduser() for place in places) if _is_readable(path))
-        if path := next(readable, None):
-            found.append(FoundFile(kind, str(path)))
-    return tuple(found)
+    path = next((path for path in (Path(place).expanduser() for place in PLACES) if _is_readable(path)), None)
+    return (FoundFile(LLAMA_SWAP, str(path)),) if path else ()
 
 
 def _is_readable(path: Path) -> bool:

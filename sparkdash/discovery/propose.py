@@ -10,7 +10,7 @@ from typing import Any
 
 from sparkdash.catalog.catalog import NO_TAG
 from sparkdash.catalog.importers.values import ImportNotes, aliases
-from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundServer, SetupStep, StepOutlook
+from sparkdash.discovery.found import Discovered, FoundServer, SetupStep, StepOutlook
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.host.inventory import ProfileStock
 from sparkdash.units import counted, gib
@@ -66,7 +66,7 @@ class StepProposal:
     found: str
     commands: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
-    """Names that the step works on: profiles, files, sources, clients."""
+    """Names that the step works on: profiles, files, clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,6 @@ class BoxState:
     simulated: bool = False
     own_files: Collection[str] = ()
     origins: Collection[str] = ()
-    sources: Collection[str] = ()
     service: bool | None = False
     """Whether the service is installed; None: this box has no user manager of systemd."""
     clients: Mapping[str, bool] = field(default_factory=dict)
@@ -100,7 +99,6 @@ def propose(state: BoxState, *, attaches: bool = False) -> tuple[StepProposal, .
         _box(state),
         _attach(state),
         _import(state),
-        _sources(state),
         _model(state, coming),
         _service(state),
         _clients(state),
@@ -171,23 +169,11 @@ def _attach(state: BoxState) -> StepProposal:
 
 def _import(state: BoxState) -> StepProposal:
     for file in state.discovered.files:
-        if file.kind == LLAMA_SWAP:
-            outlook = StepOutlook.DONE if PurePath(file.path).name in state.origins else StepOutlook.PROPOSED
-            command = f"sparkdash profiles import {file.path} -o ~/.config/sparkdash/profiles/"
-            found = f"a llama-swap configuration: {file.path}"
-            return StepProposal(SetupStep.IMPORT, outlook, found, (command,), (file.path,))
+        outlook = StepOutlook.DONE if PurePath(file.path).name in state.origins else StepOutlook.PROPOSED
+        command = f"sparkdash profiles import {file.path} -o ~/.config/sparkdash/profiles/"
+        found = f"a {file.kind} configuration: {file.path}"
+        return StepProposal(SetupStep.IMPORT, outlook, found, (command,), (file.path,))
     return StepProposal(SetupStep.IMPORT, StepOutlook.NOTHING, "no configuration of llama-swap")
-
-
-def _sources(state: BoxState) -> StepProposal:
-    if state.sources:
-        return StepProposal(SetupStep.SOURCES, StepOutlook.DONE, f"follows {', '.join(state.sources)}")
-    has_sparkrun = any(file.kind == SPARKRUN for file in state.discovered.files)
-    names = ("spark-arena", "eugr")
-    outlook = StepOutlook.PROPOSED if has_sparkrun else StepOutlook.OFFERED
-    found = "sparkrun is set up here" if has_sparkrun else "collections of other owners' recipes can be searched"
-    commands = tuple(f"sparkdash profiles sources add {name}" for name in names)
-    return StepProposal(SetupStep.SOURCES, outlook, found, commands, names)
 
 
 def _coming_profile(state: BoxState) -> str | None:

@@ -22,8 +22,7 @@ Run = Callable[..., Any]
 COMMANDS = [
     (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("history",), ("logs",), ("pull",), ("build",), ("connect",), ("launch",), ("demo",), ("doctor",), ("setup",), ("memory",),
     ("profiles",), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
-    ("profiles", "new"), ("profiles", "search"), ("profiles", "add"),
-    ("profiles", "sources"),
+    ("profiles", "new"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "suites"),
     ("bench", "show"), ("bench", "export"), ("bench", "watch"),
     ("keys",),

@@ -11,7 +11,7 @@ from sparkdash import demo as demo_program
 from sparkdash.cli import OPENING, dashboard, main, running_daemon, start
 from sparkdash.cli import main as command_line
 from sparkdash.cli import serve as demo_command
-from sparkdash.cli.exits import exit_codes
+from sparkdash.cli.dashboard import exit_codes
 from sparkdash.errors import DaemonError
 from sparkdash.tui import app
 

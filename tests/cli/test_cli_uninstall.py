@@ -16,11 +16,14 @@ BACKUP = "settings.json.before-sparkdash-20260101-000000"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
-    for name in ("CONFIG", "CACHE", "RUNTIME"):
+    for name in ("CONFIG", "RUNTIME"):
         folder = tmp_path / name.lower() / "sparkdash"
         folder.mkdir(parents=True)
         (folder / "file").write_text("x")
         monkeypatch.setenv(f"SPARKDASH_{name}_DIR", str(folder))
+    cache = tmp_path / ".cache/sparkdash"
+    cache.mkdir(parents=True)
+    (cache / "file").write_text("x")
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(shared))
@@ -43,7 +46,7 @@ def test_a_dry_run_names_everything_and_removes_nothing(sparkdash: Run, home: Pa
     before = left(home)
     done = sparkdash("uninstall", "--dry-run")
     assert done.code == 0
-    for name in ("~/config/sparkdash", "~/cache/sparkdash", "~/runtime/sparkdash", "~/.bash_completions/sparkdash.sh"):
+    for name in ("~/config/sparkdash", "~/.cache/sparkdash", "~/runtime/sparkdash", "~/.bash_completions/sparkdash.sh"):
         assert f"{name}\n" in done.out
     assert "~/shared\n" in done.out
     assert f"mv {home}/.config/zed/{BACKUP} {home}/.config/zed/settings.json" in done.out

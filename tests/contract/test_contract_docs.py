@@ -17,7 +17,7 @@ import pytest
 import typer.main
 from pydantic import BaseModel
 
-from sparkdash.cli import manual
+from sparkdash import errors
 from sparkdash.cli.main import app
 from sparkdash.daemon.config_file import LIVE, read_meanings, value_text
 from sparkdash.doctor import CHECKS
@@ -39,7 +39,6 @@ VARIABLES = {
     "SPARKDASH_CONFIG_DIR": "folder of config.toml, keys.json and your profiles: `~/.config/sparkdash`",
     "SPARKDASH_STATE_DIR": "folder of the database, logs, builds and evidence: `~/.local/state/sparkdash`",
     "SPARKDASH_BENCH_DIR": "folder of measured runs: `bench` in the state folder",
-    "SPARKDASH_CACHE_DIR": "folder of the sources' clones: `~/.cache/sparkdash`",
     "SPARKDASH_RUNTIME_DIR": "folder of the unix socket: `sparkdash` in XDG_RUNTIME_DIR",
     "SPARKDASH_THEME": "theme of the dashboard",
 }
@@ -170,9 +169,21 @@ def parts() -> Mapping[str, str]:
     return {
         "settings": _table(_settings(Settings, tables)),
         **{name: _table(_settings(model, {})) for name, model in tables.items()},
-        "exit codes": _rows(("code", "means"), ((str(code), text) for code, text in manual.exit_codes())),
+        "exit codes": _rows(("code", "means"), _exit_codes()),
         "variables": _rows(("variable", "sets"), ((f"`{name}`", text) for name, text in VARIABLES.items())),
     }
+
+
+def _exit_codes() -> Iterator[tuple[str, str]]:
+    yield "0", "success"
+    yield "1", "a failure that none of the others names"
+    named = {
+        kind.exit_code: (kind.__doc__ or "").splitlines()[0].rstrip(".").lower()
+        for kind in reversed(errors.SparkdashError.__subclasses__())
+        if kind.__module__ == errors.__name__
+    }
+    yield from ((str(code), text) for code, text in sorted((named | {2: f"wrong usage, or {named[2]}"}).items()))
+    yield "130", "ended by Ctrl-C"
 
 
 def _settings(model: type[BaseModel], tables: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:

@@ -35,7 +35,7 @@ assert "Usage" in out.getvalue()
 
 FIRST_FRAME = """
 import asyncio
-import sparkdash.cli.start, sparkdash.cli.exits, sparkdash.client.launch
+import sparkdash.cli.start, sparkdash.client.launch
 from sparkdash.cli.dashboard import this_box
 from sparkdash.client import address
 from sparkdash.tui.app import SparkdashApp

@@ -137,5 +137,5 @@ def test_the_first_file_that_can_be_read_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "folder").mkdir()
     (tmp_path / "real").write_text("models: {}\n")
     places = tuple(str(tmp_path / name) for name in ("none", "empty", "folder", "real"))
-    monkeypatch.setattr(look, "PLACES", {"llama-swap": places, "sparkrun": places[:2]})
+    monkeypatch.setattr(look, "PLACES", places)
     assert [(one.kind, one.path) for one in look.find_files()] == [("llama-swap", places[-1])]

@@ -152,16 +152,13 @@ def test_containers_without_a_server_are_named() -> None:
 
 
 def test_a_configuration_is_imported_once() -> None:
-    files = (FoundFile("llama-swap", "/x/config.yaml"), FoundFile("sparkrun", "/x/registries.yaml"))
+    files = (FoundFile("llama-swap", "/x/config.yaml"),)
     found = state(discovered=Discovered(files=files))
     assert proposal(found, SetupStep.IMPORT).outlook is StepOutlook.PROPOSED
     assert (
         proposal(state(discovered=Discovered(files=files), origins=["config.yaml"]), SetupStep.IMPORT).outlook
         is StepOutlook.DONE
     )
-    assert proposal(found, SetupStep.SOURCES).outlook is StepOutlook.PROPOSED
-    assert proposal(state(), SetupStep.SOURCES).outlook is StepOutlook.OFFERED
-    assert proposal(state(sources=["eugr"]), SetupStep.SOURCES).outlook is StepOutlook.DONE
 
 
 @pytest.mark.parametrize(("service", "outlook"), [(None, "nothing"), (False, "proposed"), (True, "done")])

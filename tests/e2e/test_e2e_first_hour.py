@@ -1,4 +1,4 @@
-"""A new user's first hour: an empty home, a hub, a registry of images and a collection of profiles over real HTTP and git."""
+"""A new user's first hour: an empty home, a hub and a registry of images over real HTTP, and somebody's profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from fake_hub import FakeHub, Repo
-from git_collection import GitCollection
 from image_registry import ImageRegistry
 
 from sparkdash.catalog import yaml12
@@ -39,10 +38,9 @@ def registry(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def collection(hostfs: Any, registry: ImageRegistry, tmp_path_factory: pytest.TempPathFactory) -> GitCollection:
-    """Somebody's repository with one profile for that model and image."""
-    made = GitCollection(tmp_path_factory.mktemp("owner") / "profiles")
-    profile = {
+def profile(hostfs: Any, registry: ImageRegistry) -> str:
+    """Somebody's profile for that model and image."""
+    made = {
         "profile": NAME,
         "about": "a stand-in engine, for tests",
         "engine": "vllm",
@@ -54,9 +52,7 @@ def collection(hostfs: Any, registry: ImageRegistry, tmp_path_factory: pytest.Te
         "args": {"max-model-len": 4096},
         "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.1, "source": "measured: 30 MiB in all"},
     }
-    made.write(f"profiles/{NAME}.yaml", yaml12.dump(profile))
-    made.commit()
-    return made
+    return yaml12.dump(made)
 
 
 @pytest.fixture(scope="module", params=["podman", pytest.param("docker", marks=pytest.mark.full)])
@@ -77,16 +73,12 @@ def box(
     daemon.sparkdash("stop", "--daemon", "--all")
 
 
-def test_four_commands_lead_from_an_empty_home_to_a_first_token(
-    box: Any, collection: GitCollection, hub: FakeHub, registry: ImageRegistry
+def test_one_command_leads_from_a_profile_to_a_first_token(
+    box: Any, profile: str, hub: FakeHub, registry: ImageRegistry
 ) -> None:
-    for command in (
-        ("profiles", "sources", "add", str(collection.folder), "--name", "mine"),
-        ("profiles", "search", "stand-in"),
-        ("profiles", "add", f"mine/{NAME}"),
-    ):
-        done = box.sparkdash(*command)
-        assert done.returncode == 0, done.stderr
+    folder = box.root / "config" / "profiles"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{NAME}.yaml").write_text(profile)
     steps = ("--only", "model", "--only", "first-token")
     done = box.sparkdash("setup", "--yes", "--model", NAME, *steps, timeout=200)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -96,7 +96,7 @@ def file_warnings(name: str) -> list[str]:
     return [*last_good_lines(found.find(name), map(str, found.problems))[:1], *start_warnings(name)]
 
 
-def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, *, as_json: bool) -> None:
+def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], *, as_json: bool) -> None:
     for one in () if as_json else told:
         print_note(f"{one.level}: {one.profiles[0]}: {told_text(one)}")
     if problems and as_json:
@@ -105,7 +105,7 @@ def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, 
         raise ProfileError(
             f"{counted(len(problems), 'problem')} to fix before it loads.",
             problems=problems,
-            hint=f"The {of} does not contain the missing values.",
+            hint="The source does not contain the missing values.",
         )
 
 

@@ -63,7 +63,7 @@ def import_profiles(
         print_text("---\n".join(texts.values()), nl=False)
     if not as_json and (settings := importers.settings_text(imported)):
         print_text(settings, nl=False)
-    end_import(told, problems, "source", as_json=as_json)
+    end_import(told, problems, as_json=as_json)
 
 
 class ExportFormat(StrEnum):
@@ -100,7 +100,7 @@ def export_profile(
 
 
 def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
-    from sparkdash.catalog.importers.kept_keys import comment_lines
+    from sparkdash.catalog.importers.values import comment_lines
     from sparkdash.catalog.quadlet_unit import quadlet_unit
     from sparkdash.host.podman.argv import PODMAN, run, shell
 

@@ -1,1 +1,0 @@
-complete --command sparkdash --no-files --arguments "(env _SPARKDASH_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) sparkdash)" --condition "env _SPARKDASH_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) sparkdash"
