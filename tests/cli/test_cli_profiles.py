@@ -534,11 +534,3 @@ def test_an_unknown_name_starts_no_daemon(sparkdash: Run, own_folders: Path, mon
     assert done.code != 0
     assert "gpt-oss-120b" in done.err, "what was meant"
     assert "starting one" not in done.err
-
-
-def test_what_cannot_run_names_a_profile_that_can(sparkdash: Run, nobody: None, own_folders: Path) -> None:
-    listed = {each.name: each for each in summaries(sparkdash)}
-    for each in listed.values():
-        if each.cannot_run:
-            assert each.nearest is not None
-            assert listed[each.nearest].cannot_run is None
