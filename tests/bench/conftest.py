@@ -26,6 +26,18 @@ def key(context: int, output: int, **changes: Any) -> CellKey:
     return CellKey(suite="seeds", context=context, output=output, **changes)
 
 
+def run_of(
+    arms: Sequence[Arm], order: Sequence[LaunchSlot], cells: Sequence[PlannedCell], mode: Mode, **changes: Any
+) -> Run:
+    """A simulated run of the suite seeds; its first arm is the baseline."""
+    given = {
+        "id": "20261121-200000-seeds", "suite": "seeds", "suite_version": "1", "suite_hash": "5eed" * 16,
+        "arms": tuple(arms), "baseline": arms[0].name, "mode": mode, "seed": SEED, "created_at": AT,
+        "order": tuple(order), "cells": tuple(cells), "simulated": True,
+    }  # fmt: skip
+    return Run.model_validate(given | changes)
+
+
 @dataclass
 class Rehearsal:
     """What each arm should show: end-to-end rate by cell, right answers of 50, speculation, launches."""
@@ -69,24 +81,8 @@ class Rehearsal:
         cells = [PlannedCell(key=one, reps=self.reps) for one in keys]
         if self.maths:
             cells.append(PlannedCell(key=MATH, reps=50, launches=tuple(range(len(able)))))
-        run = Run.model_validate(
-            {
-                "id": "20261121-200000-seeds",
-                "suite": "seeds",
-                "suite_version": "1",
-                "suite_hash": "5eed" * 16,
-                "arms": tuple(self.arms),
-                "baseline": self.arms[0].name,
-                "mode": self.mode,
-                "seed": SEED,
-                "created_at": self.at,
-                "order": order,
-                "cells": tuple(cells),
-                "host": Host(name="rehearsal"),
-                "simulated": True,
-                **self.changes,
-            }
-        )
+        told = {"created_at": self.at, "host": Host(name="rehearsal"), **self.changes}
+        run = run_of(self.arms, order, cells, self.mode, **told)
         records: list[LaunchRecord | RequestSample | CellRecord] = []
         for index, slot in enumerate(order):
             records += self._launch(index, slot, cells)

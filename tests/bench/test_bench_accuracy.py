@@ -7,7 +7,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +14,7 @@ from sparkdash.bench.judge.accuracy import SCORER, AccuracyGate, Outcome, compar
 from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, question, questions
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
+from tests.bench.conftest import AT, run_of
 from tests.shared.alternating import alternating
 
 GOLDEN = {
@@ -121,24 +121,13 @@ def test_tally_counts_every_outcome_once() -> None:
     assert (tally([]).text, tally([]).share) == ("-", None)
 
 
-AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)
 
 
 def a_run(*keys: CellKey, arms: tuple[str, ...] = ("plain", "eagle")) -> Run:
-    return Run(
-        id="x",
-        suite="own",
-        suite_version="1",
-        suite_hash="5eed",
-        arms=tuple(Arm(name=arm, profile=arm) for arm in arms),
-        baseline="plain",
-        mode=Mode.SCREEN,
-        seed=42,
-        created_at=AT,
-        order=alternating(arms, Mode.SCREEN),
-        cells=tuple(PlannedCell(key=key, reps=1) for key in keys),
-    )
+    planned = [PlannedCell(key=key, reps=1) for key in keys]
+    named = [Arm(name=arm, profile=arm) for arm in arms]
+    return run_of(named, alternating(arms, Mode.SCREEN), planned, Mode.SCREEN)
 
 
 def answered(key: CellKey, prompts: list[str], say: Callable[[str, int], str]) -> Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,30 +16,17 @@ from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, agg
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.bench.run_folder import RECORDS, Journal
 from sparkdash.errors import AdmissionError, HostError
+from tests.bench.conftest import AT, run_of
 
-AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 LONG = CellKey(suite="seeds", context=2048, output=400)
 PAIR = CellKey(suite="seeds", context=512, output=256, concurrency=2)
 
 
 def a_run(**changes: object) -> Run:
     """Two arms, ABBA, two cells of two repetitions."""
-    return Run.model_validate(
-        {
-            "id": "20261121-200000-seeds",
-            "suite": "seeds",
-            "suite_version": "1",
-            "suite_hash": "5eed",
-            "arms": (Arm(name="plain", profile="a"), Arm(name="eagle", profile="b")),
-            "baseline": "plain",
-            "mode": Mode.STANDARD,
-            "seed": 42,
-            "created_at": AT,
-            "order": tuple(LaunchSlot(arm=arm, block=0) for arm in ("plain", "eagle", "eagle", "plain")),
-            "cells": (PlannedCell(key=LONG, reps=2), PlannedCell(key=PAIR, reps=2)),
-            **changes,
-        }
-    )
+    arms = (Arm(name="plain", profile="a"), Arm(name="eagle", profile="b"))
+    order = [LaunchSlot(arm=arm, block=0) for arm in ("plain", "eagle", "eagle", "plain")]
+    return run_of(arms, order, (PlannedCell(key=LONG, reps=2), PlannedCell(key=PAIR, reps=2)), Mode.STANDARD, **changes)
 
 
 def a_sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0, **changes: object) -> RequestSample:
@@ -168,19 +155,11 @@ def test_an_arm_is_found_by_its_name() -> None:
 
 
 KEY = CellKey(suite="smoke", context=0, output=32)
-RUN = Run(
-    id="20261121-200000-smoke",
-    suite="smoke",
-    suite_version="1",
-    suite_hash="5eed",
-    arms=(Arm(name="plain", profile="a"),),
-    baseline="plain",
-    mode=Mode.SCREEN,
-    seed=42,
-    created_at=AT,
-    order=(LaunchSlot(arm="plain", block=0),),
-    cells=(PlannedCell(key=KEY, reps=2),),
-    simulated=True,
+RUN = run_of(
+    (Arm(name="plain", profile="a"),),
+    (LaunchSlot(arm="plain", block=0),),
+    (PlannedCell(key=KEY, reps=2),),
+    Mode.SCREEN,
 )
 LAUNCH = LaunchRecord(arm="plain", index=0, block=0, started_at=AT)
 CLOSED = CellRecord(key=KEY, arm="plain", launch=0, started_at=AT, ended_at=AT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_la
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, PlannedCell, Run
+from tests.bench.conftest import AT, run_of
 from tests.shared.alternating import alternating
 
 Rehearse = Callable[..., Results]
@@ -43,7 +43,6 @@ def test_the_suites_of_the_published_tables_have_their_cells() -> None:
     assert kinds == {Kind.SPEED, Kind.PREFIX}
 
 
-AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 FIXED_S, PREFILL = 0.03, 6600.0
 SHORT = CellKey(suite="seeds", context=512, output=400)
 LONG = CellKey(suite="seeds", context=8192, output=400)
@@ -52,24 +51,13 @@ RATES = {("plain", SHORT): 65.0, ("plain", LONG): 55.0, ("eagle", SHORT): 68.0, 
 
 
 def a_run(mode: Mode = Mode.CAREFUL, cells: tuple[CellKey, ...] = (SHORT, LONG)) -> Run:
-    return Run(
-        id="20261121-200000-seeds",
-        suite="seeds",
-        suite_version="1",
-        suite_hash="5eed",
-        arms=(
-            Arm(name="plain", profile="a"),
-            Arm(name="eagle", profile="b"),
-            Arm(name="mtp", profile="c", impossible="the checkpoint has no MTP head"),
-        ),
-        baseline="plain",
-        mode=mode,
-        seed=42,
-        created_at=AT,
-        order=alternating(("plain", "eagle"), mode),
-        cells=tuple(PlannedCell(key=key, reps=5) for key in cells),
-        simulated=True,
+    arms = (
+        Arm(name="plain", profile="a"),
+        Arm(name="eagle", profile="b"),
+        Arm(name="mtp", profile="c", impossible="the checkpoint has no MTP head"),
     )
+    planned = [PlannedCell(key=key, reps=5) for key in cells]
+    return run_of(arms, alternating(("plain", "eagle"), mode), planned, mode)
 
 
 def sample(arm: str, launch: int, key: CellKey, rep: int, rate: float, stream: int = 0) -> RequestSample:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,9 @@ from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.judge.stats import Paired, bootstrap_median, mcnemar, paired_difference
 from sparkdash.bench.judge.verdict import judge_contrasts
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample
-from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell
 from sparkdash.bench.run_folder import RECORDS, Journal
+from tests.bench.conftest import AT, run_of
 
 FIGURE = st.floats(0.01, 1e4)
 CELL = st.fixed_dictionaries(
@@ -79,25 +79,14 @@ def test_the_judge_takes_any_text(text: str, answer: int) -> None:
 
 def test_the_power_may_go_at_any_byte(tmp_path: Path) -> None:
     """Cut anywhere, the file is read without damage, loses at most its last record, and can be gone on with."""
-    at, key = datetime(2026, 11, 21, tzinfo=UTC), CellKey(suite="smoke", context=0, output=32)
-    run = Run(
-        id="x",
-        suite="smoke",
-        suite_version="1",
-        suite_hash="5eed",
-        arms=(Arm(name="plain", profile="a"),),
-        baseline="plain",
-        mode=Mode.SCREEN,
-        seed=42,
-        created_at=at,
-        order=(LaunchSlot(arm="plain", block=0),),
-        cells=(PlannedCell(key=key, reps=1),),
-    )
-    launch = LaunchRecord(arm="plain", index=0, block=0, started_at=at)
+    key = CellKey(suite="smoke", context=0, output=32)
+    arms, order = (Arm(name="plain", profile="a"),), (LaunchSlot(arm="plain", block=0),)
+    run = run_of(arms, order, (PlannedCell(key=key, reps=1),), Mode.SCREEN)
+    launch = LaunchRecord(arm="plain", index=0, block=0, started_at=AT)
     records = (
         launch,
         RequestSample(cell=key, arm="plain", launch=0, rep=0, prompt_id="p", t0_ns=0),
-        CellRecord(key=key, arm="plain", launch=0, started_at=at, ended_at=at),
+        CellRecord(key=key, arm="plain", launch=0, started_at=AT, ended_at=AT),
     )
     place = run_folder.create_run_folder(run, tmp_path)
     with Journal(place) as journal:

@@ -25,6 +25,7 @@ from sparkdash.bench.run_folder import read_results
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import Published
 from sparkdash.errors import AdmissionError
+from tests.bench.conftest import key
 
 ARMS = [Arm(name="A", profile="a"), Arm(name="B", profile="b")]
 CELL = CellKey(suite="seeds", context=0, output=32)
@@ -96,10 +97,6 @@ def test_damaged_lines_are_counted_in_the_report_and_in_the_list(
 
 SCHEMA = Path(__file__).parent / "published" / "report.schema.json"
 Rehearse = Callable[..., Results]
-
-
-def key(context: int, output: int, **changes: Any) -> CellKey:
-    return CellKey(suite="seeds", context=context, output=output, **changes)
 
 
 GRID = {key(context, output): 60.0 for context in (0, 2048) for output in (32, 150, 400)}
