@@ -49,7 +49,7 @@ HERE = Path(__file__).parent
 FASTER = 10
 STEP_S = 3.0
 """What a single step of the loop may take of CPU. 15 ms is the usual longest, the first time a route is asked; but a virtual
-machine's CPU that another one used counts as ours. How long /health takes is tests/perf/health.py's to say."""
+machine's CPU that another one used counts as ours."""
 ALIVE_S = 20.0
 """Longest that /health may take here: whoever waits for a podman that hangs waits for ten minutes."""
 LOOK_EVERY_S = 0.02
