@@ -156,7 +156,7 @@ def watch_profile(runs: Iterable[Results], profile: str, metric: BenchMetric) ->
         simulated=simulated,
         periods=periods,
         left_out=len(found) - len(kept),
-        change=_compare(*periods[-2:], metric) if len(periods) > 1 else None,
+        change=_compare(periods[-2], periods[-1], metric) if len(periods) > 1 else None,
     )
 
 

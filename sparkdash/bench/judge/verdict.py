@@ -107,8 +107,8 @@ def judge_contrasts(
 ) -> list[Verdict]:
     """Judge several arms against one baseline in one cell; return the verdicts in the same order.
 
-    `levels` are error levels, by default those of these contrasts alone. `less_is_better` is for latencies, where faster is
-    a negative change.
+    `levels` are error levels, by default those of these contrasts alone. `less_is_better` is for latencies, where
+    faster is a negative change.
     """
     levels = levels or fdr_levels([one.p for one in contrasts])
     return [_verdict(one, level, less_is_better) for one, level in zip(contrasts, levels, strict=True)]
