@@ -8,6 +8,7 @@ import sys
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +23,12 @@ LONG = CellKey(suite="seeds", context=2048, output=400)
 PAIR = CellKey(suite="seeds", context=512, output=256, concurrency=2)
 
 
-def a_run(**changes: object) -> Run:
+def a_run(**changes: Any) -> Run:
     """Two arms, ABBA, two cells of two repetitions."""
     arms = (Arm(name="plain", profile="a"), Arm(name="eagle", profile="b"))
     order = [LaunchSlot(arm=arm, block=0) for arm in ("plain", "eagle", "eagle", "plain")]
-    return run_of(arms, order, (PlannedCell(key=LONG, reps=2), PlannedCell(key=PAIR, reps=2)), Mode.STANDARD, **changes)
+    cells = (PlannedCell(key=LONG, reps=2), PlannedCell(key=PAIR, reps=2))
+    return run_of(arms, mode=Mode.STANDARD, **{"order": order, "cells": cells, **changes})
 
 
 def a_sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0, **changes: object) -> RequestSample:
