@@ -14,6 +14,7 @@ from aiohttp import web
 from surroundings.house import make_profile
 
 from sparkdash.engines.registry import adapter_of
+from sparkdash.supervisor.swap import kept_kv
 from sparkdash.supervisor.swap.kept_kv import KeptKv, Proof, SavedSlot, choose, dearer, remove_unwanted
 from sparkdash.upstream import Upstream
 
@@ -156,6 +157,20 @@ async def test_a_full_disk_is_named_and_its_torn_file_never_restored(ground: Any
     assert "is the disk full?" in ground.told[0]
     assert await started(ground) is None
     assert ground.llama.restored == ["proof.bin"]
+
+
+async def test_a_disk_that_is_full_at_the_first_start_is_no_fault_of_the_launch(
+    ground: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama-server (0c1e570) answers 500 there, as engines that cannot save at all do. The next start tries again."""
+    with monkeypatch.context() as full:
+        full.setattr(kept_kv, "DISK_KEPT", 1 << 60)
+        await started(ground)
+    assert "of the disk stay free" in ground.told[0]
+    await left(ground, 5000, 0)
+    await started(ground)
+    await left(ground, 5000, 0)
+    assert (await started(ground)).tokens == 5000
 
 
 async def test_a_daemon_that_ends_while_saving_leaves_nothing_to_restore(ground: Any) -> None:

@@ -279,7 +279,9 @@ class KeptKv:
             await in_thread(partial(self._files.keep, kept))
 
     async def _save(self, url: str, slot: int, name: str) -> SavedSlot:
-        """Have the engine write a slot; return once the file is on the disk."""
+        """Have the engine write a slot; return once the file is on the disk. Raises OSError: the disk is full."""
+        if await in_thread(partial(self._files.room, 1)) < 1:
+            raise OSError(errno.ENOSPC, f"{gib(DISK_KEPT)} of the disk stay free ({self._files.folder})")
         told = await self._order(url, slot, "save", name)
         size = int(told.get("n_written") or 0)
         if not size or not self._files.is_whole(name, size):
