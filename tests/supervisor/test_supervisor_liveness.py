@@ -107,6 +107,12 @@ def first_stuck(judge: LivenessJudge, history: list[EngineSignals]) -> LivenessV
     return next((v for v in verdicts if v is not None and v.state is LivenessState.STUCK), None)
 
 
+def named(judge: LivenessJudge, history: list[EngineSignals]) -> LivenessVerdict:
+    found = first_stuck(judge, history)
+    assert found is not None
+    return found
+
+
 HUNG = EngineSignals(
     at=0.0, held=2, answers=True, health=HealthAnswer.WELL, running=2.0, waiting=0.0, kv_used=0.4, progress=(900.0, 30.0),
     cpu_s=500.0, processes=3, stopped=0, power_w=14.0, low_w=30.0, utilization=0.96,
@@ -114,50 +120,43 @@ HUNG = EngineSignals(
 
 
 def test_a_hung_kernel_at_low_power_is_stuck_after_two_minutes() -> None:
-    found = first_stuck(LivenessJudge(OLD), still(HUNG, 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(HUNG, 600))
     assert (found.limit_s, found.still_s) == (LIMITS.voted_s, 120.0)
     assert "2 running" in found.why
     assert "GPU 14 W at 96 %" in found.why
 
 
 def test_without_a_figure_for_power_the_same_takes_five_minutes() -> None:
-    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, power_w=None), 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(replace(HUNG, power_w=None), 600))
     assert found.still_s == LIMITS.plain_s
 
 
 def test_beside_another_engine_that_works_an_idle_cpu_and_a_cache_that_does_not_fill_are_a_vote() -> None:
-    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, power_w=None, utilization=None), 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(replace(HUNG, power_w=None, utilization=None), 600))
     assert found.still_s == LIMITS.voted_s
 
 
 def test_an_engine_whose_processes_were_stopped_is_stuck_after_one_minute() -> None:
     frozen = replace(HUNG, answers=False, health=HealthAnswer.SILENT, stopped=3, power_w=None, utilization=None)
-    found = first_stuck(LivenessJudge(OLD), still(frozen, 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(frozen, 600))
     assert found.still_s == LIMITS.stopped_s
     assert "its processes are stopped" in found.why
     assert "health route does not answer" in found.why
 
 
 def test_one_process_of_several_that_was_stopped_is_told() -> None:
-    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, stopped=1, stopped_names=("VLLM::EngineCor",)), 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(replace(HUNG, stopped=1, stopped_names=("VLLM::EngineCor",)), 600))
     assert "1 of its processes are stopped (VLLM::EngineCor)" in found.why
 
 
 def test_processes_that_hang_in_the_driver_are_told() -> None:
-    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, in_kernel=2), 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(replace(HUNG, in_kernel=2), 600))
     assert "2 of its processes in the kernel (state D)" in found.why
 
 
 def test_requests_that_wait_while_none_runs_are_stuck_after_two_minutes() -> None:
     form_b = replace(HUNG, running=0.0, waiting=3.0, kv_used=0.0, power_w=None, utilization=None)
-    found = first_stuck(LivenessJudge(OLD), still(form_b, 600))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(form_b, 600))
     assert found.still_s == LIMITS.voted_s
 
 
@@ -187,8 +186,7 @@ def test_a_long_step_at_full_power_is_called_prefill_and_not_silent() -> None:
 def test_a_livelock_at_full_power_is_stuck_after_five_minutes() -> None:
     spinning = replace(HUNG, power_w=80.0, utilization=1.0)
     history = [replace(look, cpu_s=500 + look.at) for look in still(spinning, 900)]
-    found = first_stuck(LivenessJudge(OLD), history)
-    assert found is not None
+    found = named(LivenessJudge(OLD), history)
     assert found.still_s == LIMITS.plain_s
 
 
@@ -219,8 +217,7 @@ def test_an_engine_that_wakes_has_its_whole_time_from_then_on() -> None:
     judge = LivenessJudge(OLD)
     last(judge, still(replace(HUNG, asleep=True), 4000))
     woken = [replace(look, at=4000 + look.at) for look in still(HUNG, 900)]
-    found = first_stuck(judge, woken)
-    assert found is not None
+    found = named(judge, woken)
     assert found.still_s >= 4000 + LIMITS.voted_s - EVERY_S
 
 
@@ -253,8 +250,7 @@ def test_an_answer_that_is_not_streamed_may_take_half_an_hour_where_nothing_but_
     blind = EngineSignals(at=0.0, held=1, power_w=80.0, low_w=30.0, utilization=0.99)
     assert first_stuck(LivenessJudge(OLD), still(blind, 1790)) is None
     assert last(LivenessJudge(OLD), still(blind, 1000)).state is LivenessState.PREFILL
-    found = first_stuck(LivenessJudge(OLD), still(blind, 1810))
-    assert found is not None
+    found = named(LivenessJudge(OLD), still(blind, 1810))
     assert found.limit_s == LIMITS.blind_at_work_s
 
 
@@ -279,8 +275,7 @@ def test_no_work_is_no_verdict_and_old_progress_is_not_held_against_the_next_req
 def test_a_server_that_queues_its_own_figures_for_ever_is_stuck_after_two_minutes() -> None:
     llama = replace(HUNG, answers=False, running=None, waiting=None, power_w=None, utilization=0.0)
     history = [replace(look, queue_silent_s=look.at, cpu_s=500 + look.at / 5) for look in still(llama, 600)]
-    found = first_stuck(LivenessJudge(OLD), history)
-    assert found is not None
+    found = named(LivenessJudge(OLD), history)
     assert found.limit_s == LIMITS.voted_s
 
 

@@ -20,6 +20,7 @@ from surroundings.stuck import (
     held_by_old,
     incidents,
     liveness,
+    lost,
     old,
     passes,
     step,
@@ -102,8 +103,7 @@ async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, ope
     await opened(take_evidence=broken)
     await old(house)
     asking, lease = await held(house, box)
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
 
 
 async def test_an_excuse_that_comes_once_it_is_stuck_undoes_nothing(house: Any, box: Box, opened: Any) -> None:
@@ -178,8 +178,7 @@ async def test_two_engines_that_are_stuck_at_once_are_repaired_apart(house: Any,
     asks = [await held(house, box, name) for name in ("a", "b")]
     box.of("a").holds = box.of("b").holds = True
     for asking, lease in asks:
-        await until(house, lease.lost.done)
-        await asking.leave()
+        await lost(house, asking, lease)
     box.of("b").holds, box.of("b").moves = False, True
     await until(house, lambda: all(one.ended_at is not None for one in incidents(house)))
     assert {one.profile: one.end for one in incidents(house)} == {
@@ -259,8 +258,7 @@ async def test_a_restart_that_fails_is_told_with_the_incident(house: Any, box: B
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
     house.runtime.zoo["a"] = Behaviour(dies_after_s=2)
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
     await until(house, lambda: incidents(house)[0].ended_at is not None)
     (incident,) = incidents(house)
     assert incident.end is IncidentEnd.FAILED
@@ -272,8 +270,7 @@ async def test_an_engine_that_is_stuck_again_soon_after_it_recovered_is_ended(
     house: Any, box: Box, opened: Any
 ) -> None:
     asking, lease = await held_by_old(house, box, opened)
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
     await until(house, lambda: incidents(house)[0].end is IncidentEnd.RECOVERED)
     asking, lease = await held(house, box)
     await until(house, lease.lost.done)
@@ -305,8 +302,7 @@ async def test_a_fault_in_a_look_ends_neither_the_daemon_nor_the_looks(house: An
     box.of("a").blind = True
     await passes(house, 60)
     box.of("a").blind = False
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
 
 
 async def test_the_mean_time_to_repair_counts_what_was_repaired(
@@ -317,8 +313,7 @@ async def test_the_mean_time_to_repair_counts_what_was_repaired(
         await opened(store=store)
         await old(house)
         asking, lease = await held(house, box)
-        await until(house, lease.lost.done)
-        await asking.leave()
+        await lost(house, asking, lease)
         await until(house, lambda: incidents(house)[0].end is IncidentEnd.RECOVERED)
         await house.close()
     took = incidents(house)[0].repaired_s
@@ -368,8 +363,7 @@ async def test_a_persons_stop_ends_the_repair_at_each_step(
     await house.clock.rest()
     house.runtime.gate.set()
     if wanted is RepairStep.EVIDENCE:
-        await until(house, lease.lost.done)
-    await asking.leave()
+        await lost(house, asking, lease)
     await house.clock.drive(stopping)
     await house.settled()
     assert house.runtime.here == {}
@@ -425,8 +419,7 @@ async def test_an_engine_that_will_not_even_end_is_told_and_nobody_waits_for_eve
     house.runtime.zoo["a"] = Behaviour(wont_stop=True)
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
     await until(house, lambda: incidents(house)[0].ended_at is not None)
     assert "unkillable" in codes(house)
     asked = house.ask("a")
@@ -464,9 +457,7 @@ async def test_an_engine_without_requests_is_not_looked_at(house: Any, box: Box,
 async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_waits(
     house: Any, box: Box, opened: Any
 ) -> None:
-    await opened()
-    await old(house)
-    _, lease = await held(house, box)
+    _, lease = await held_by_old(house, box, opened)
     stood_at = house.clock.time
     box.of("a").holds = True
     await until(house, lease.lost.done)
@@ -501,8 +492,7 @@ async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(hous
     asking, lease = await held(house, box)
     box.of("a").holds = True
     house.reader.leaks["a"] = 80 * GIB
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
     await until(house, lambda: "a" in house.runtime.stopped)
     await passes(house, 30)
     assert house.runtime.running() == ["b"], "its memory is waited for"
@@ -537,8 +527,7 @@ async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(house: Any
     does = house.runtime.zoo["a"] = Behaviour()
     asking, lease = await held_by_old(house, box, opened)
     does.hangs = True
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
     await until(house, lambda: house.state("a") is not EngineState.READY)
     does.hangs = False
     await ends_restarted(house)
@@ -561,8 +550,7 @@ async def test_stopped_processes_are_not_given_time_to_recover(house: Any, box: 
 async def test_a_server_that_answers_nothing_is_given_twenty_seconds(house: Any, box: Box, opened: Any) -> None:
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds, box.of("a").health = True, HealthAnswer.SILENT
-    await until(house, lease.lost.done)
-    await asking.leave()
+    await lost(house, asking, lease)
     cut_at = house.clock.time
     await until(house, lambda: house.state("a") is not EngineState.READY)
     assert 15 <= house.clock.time - cut_at <= 35

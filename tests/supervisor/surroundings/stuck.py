@@ -134,6 +134,12 @@ async def held_by_old(house: Any, box: Box, opened: Callable[..., Any]) -> tuple
     return await held(house, box)
 
 
+async def lost(house: Any, asking: Any, lease: Any) -> None:
+    """Wait until the request has lost its engine; it leaves."""
+    await until(house, lease.lost.done)
+    await asking.leave()
+
+
 async def ends_restarted(house: Any) -> None:
     """Wait for the end of the newest incident: the engine was started again."""
     await until(house, lambda: incidents(house)[0].ended_at is not None)
