@@ -268,10 +268,6 @@ class GuardLevel(StrEnum):
     def rank(self) -> int:
         return _ORDER.index(self)
 
-    @property
-    def worse(self) -> GuardLevel:
-        return _ORDER[min(self.rank + 1, len(_ORDER) - 1)]
-
 
 _ORDER = tuple(GuardLevel)
 

@@ -161,10 +161,10 @@ class BoardPower:
 class BoxReader:
     """HostReader of a real box; only tests give `proc` and `nvml`."""
 
-    def __init__(self, proc: Path = PROC, nvml: Nvml | None = None, board: BoardPower | None = None) -> None:
+    def __init__(self, proc: Path = PROC, nvml: Nvml | None = None) -> None:
         self._proc = proc
         self._nvml = nvml or Nvml()
-        self._board = board or BoardPower()
+        self._board = BoardPower()
 
     def memory(self) -> Memory:
         return meminfo.read_memory(self._proc)

@@ -88,14 +88,13 @@ _NEW_LINE = re.compile(
 class EvidenceTaker:
     """Takes evidence into folders below `parent`."""
 
-    def __init__(self, parent: Path, log: KernelLog, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, parent: Path, log: KernelLog) -> None:
         self._parent = parent
         self._log = log
-        self._clock = clock
 
     async def take(self, request: EvidenceRequest) -> Evidence:
         """Take evidence of this engine now; raises only when cancelled, as a repair goes on without it."""
-        at = self._clock()
+        at = time.time()
         try:
             folder = await in_thread(partial(create_folder, self._parent, request.profile, at))
         except OSError as error:

@@ -18,9 +18,9 @@ LIMIT_S = 240.0
 _NO_MANAGER = ("failed to connect to bus", "has not been booted with systemd", "no medium found")
 
 
-def unit_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def unit_folder() -> Path:
     """Folder of the user's own units (systemd.unit(5))."""
-    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
 def lingers() -> bool | None:

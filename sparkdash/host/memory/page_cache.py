@@ -10,7 +10,7 @@ import ctypes
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +46,14 @@ def forget(file: Path) -> int:
         os.close(opened)
 
 
-def forget_files(files: Iterable[Path], limit_s: float, advise: Callable[[Path], int] = forget) -> ForgottenFiles:
+def forget_files(files: Iterable[Path], limit_s: float) -> ForgottenFiles:
     """Advise the kernel to drop each file, and begin none after `limit_s`. Blocks: call it in a thread."""
     until, sizes, skipped = time.monotonic() + limit_s, [], 0
     for file in files:
         try:
             if time.monotonic() >= until:
                 raise TimeoutError
-            sizes.append(advise(file))
+            sizes.append(forget(file))
         except OSError:  # harmless: the file stays cached
             skipped += 1
     return ForgottenFiles(len(sizes), sum(sizes), skipped)
@@ -118,11 +118,10 @@ WINDOW = 64 << 20
 _PIECE = 1 << 20
 
 
-def read_uncached(file: Path, start: int = 0) -> Iterator[memoryview]:
+def read_uncached(file: Path) -> Iterator[memoryview]:
     """Read `file` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones stay."""
-    buffer, at, told = memoryview(bytearray(_PIECE)), start, start
+    buffer, at, told = memoryview(bytearray(_PIECE)), 0, 0
     with file.open("rb", buffering=0) as opened:
-        opened.seek(start)
         while count := opened.readinto(buffer):
             yield buffer[:count]
             at += count
