@@ -103,6 +103,23 @@ def test_the_steps_of_a_build(night: Callable[..., None]) -> None:
     assert "Missing: `sparkdash bench qwen3.5-122b/hybrid-mtp-2 --suite seeds`" in text
 
 
+def test_a_row_counts_its_requests_whatever_they_tell_and_a_blank_one_leaves_no_note(
+    night: Callable[..., None], tmp_path: Path
+) -> None:
+    """Of answers of 8 tokens no decode rate is known; a prefill was measured all the same."""
+    short = CellKey(suite="prefill", context=2048, output=8)
+    night("prefill", {"qwen3.5-27b": {short: 30.0}}, reps=30)
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "title: x\nsuites: [prefill]\ntables: [{title: y, given: {profile: qwen3.5-27b, suite: prefill, cell: 2048/8},"
+        " columns: {Both: '{e2e}; {e2e 4096/8}', Prefill: '{prefill} pp tok/s, n={n}'}, rows: [{}]}]\n"
+    )
+    table = exported(str(file)).split("## y")[1]
+    blank, rate = (cell.strip() for cell in table.splitlines()[4].split("|")[1:3])
+    assert (blank, rate.endswith("¹ pp tok/s, n=30")) == ("", True)
+    assert table.count("run 20261121-200000-prefill") == 1
+
+
 def test_a_field_that_does_not_exist_is_named(night: Callable[..., None], tmp_path: Path) -> None:
     night("seeds", {"qwen3.5-122b": {LONG: 28.0}})
     file = tmp_path / "mine.yaml"

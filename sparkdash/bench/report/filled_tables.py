@@ -111,8 +111,12 @@ class RowFiller:
             found.append(self.fill(self.given[name]) if name in self.given else _field(name)(self, argument))
             return found[-1]
 
+        noted = len(self.notes.texts)
         text = FIELD.sub(told, template)
-        return next((one for one in found if _is_gap(one)), text)
+        gap = next((one for one in found if _is_gap(one)), None)
+        if gap == "":  # nor are the notes of its other figures shown
+            del self.notes.texts[noted:]
+        return text if gap is None else gap
 
     def key(self, cell: str) -> CellKey | None:
         """Return the planned cell `context/output[/concurrency]`; by default the row's own."""
@@ -152,7 +156,9 @@ def _metric(metric: BenchMetric) -> Callable[[RowFiller, str], str]:
 
 
 def _samples(row: RowFiller, cell: str) -> str:
-    figure = row.figure(row.profile, cell)
+    """Return the number of requests that count; each has an end, though not each tells every figure."""
+    key = row.key(cell)
+    figure = row.source.figure(row.profile, key, BenchMetric.E2E) if key else None
     return str(figure.n) if figure and figure.n else ""
 
 
