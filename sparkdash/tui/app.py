@@ -150,7 +150,7 @@ class SparkdashApp(App[None]):
         Binding("colon", "command_palette", "palette", system=True),
         Binding("ctrl+p", "command_palette", "palette", system=True, priority=True),
         Binding("q", "quit", "quit; the daemon keeps serving"),
-        Binding("ctrl+c", "quit", "quit", system=True, priority=True),
+        Binding("ctrl+c,ctrl+q", "quit", "quit", system=True, priority=True),
     ]
 
     def __init__(

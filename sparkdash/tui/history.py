@@ -34,29 +34,33 @@ class BucketRing:
     """
 
     def __init__(self) -> None:
-        self._buckets: deque[tuple[int, float, float]] = deque(maxlen=KEPT)
-        """Number, lowest and highest value of each bucket."""
+        self._buckets: deque[tuple[int, float, float, float]] = deque(maxlen=KEPT)
+        """Number, lowest and highest value of each bucket, and the one that is drawn."""
 
     def add(self, at: float, value: float) -> None:
-        index = int(at // STEP_S)
+        index, low, high = int(at // STEP_S), value, value
         if self._buckets and self._buckets[-1][0] >= index:
-            last, low, high = self._buckets[-1]
-            self._buckets[-1] = (last, min(low, value), max(high, value))
-        else:
-            self._buckets.append((index, value, value))
+            index, low, high, _ = self._buckets.pop()
+            low, high = min(low, value), max(high, value)
+        self._append(index, low, high)
+
+    def _append(self, index: int, low: float, high: float) -> None:
+        before = self._buckets[-1] if self._buckets else (0, 0.0, 0.0, 0.0)
+        drawn = farthest(before[3] if before[0] == index - 1 else None, low, high)
+        self._buckets.append((index, low, high, drawn))
 
     def recall(self, begin: int, means: Sequence[float | None]) -> None:
         """Put recorded means where none were seen; the first is of bucket `begin`."""
-        recorded = {index: (index, mean, mean) for index, mean in enumerate(means, begin) if mean is not None}
-        known = recorded | {bucket[0]: bucket for bucket in self._buckets}
-        self._buckets = deque((known[index] for index in sorted(known)), maxlen=KEPT)
+        recorded = {index: (mean, mean) for index, mean in enumerate(means, begin) if mean is not None}
+        known = recorded | {index: (low, high) for index, low, high, _ in self._buckets}
+        self._buckets.clear()
+        for index in sorted(known):
+            self._append(index, *known[index])
 
     def last(self, count: int, now: float) -> list[float | None]:
         """Return the `count` buckets up to the one that contains `now`, oldest first."""
         end = int(now // STEP_S)
-        known: dict[int, float] = {}
-        for index, low, high in self._buckets:
-            known[index] = farthest(known.get(index - 1), low, high)
+        known = {index: drawn for index, _, _, drawn in self._buckets}
         return [known.get(index) for index in range(end - count + 1, end + 1)]
 
 

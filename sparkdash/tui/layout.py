@@ -20,7 +20,7 @@ MOST_MEMORY_CHART = 8
 LOW_CHART, LEAST_CHART, TABLE_EDGES = 9, 14, 3
 """Rows of the history's chart without and with frames, and of a table's titles, sum and a blank."""
 PANELS_FROM = 46
-"""Rows below the bars from which two columns have the panels of today, of the weeks and of power."""
+"""Rows below the bars from which two columns have the panel of power."""
 
 
 class Arrangement(StrEnum):
@@ -44,7 +44,6 @@ class Contents(NamedTuple):
     beside: int
     memory: int
     gpu: int
-    compare: int
     charted: bool = True
 
 
@@ -55,12 +54,9 @@ class Heights(NamedTuple):
     beside: int
     memory_chart: int
     requests: int
-    compare: int = 0
     swaps: int = 0
     log: int = 0
     power: int = 0
-    today: int = 0
-    weeks: int = 0
 
 
 def chart_height(rows: int, groups: int) -> int:
@@ -124,31 +120,12 @@ def _two_columns(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
     rest = rows - wanted.memory - chart - wanted.gpu
     least = LEAST_CARD + LEAST_LIST + 3
     card = rest if rest < least else min(max(int(rest * 0.52), LEAST_CARD), MOST_CARD if is_all else LEAST_CARD)
-    if rows >= PANELS_FROM and wanted.compare:
-        card = min(card, max(rest - wanted.compare - LEAST_LIST - LEAST_POWER, LEAST_CARD * 2))
     below = rest - card
-    power = _power(rows, below, wanted.compare)
+    power = min(below // 3, rows // 6) if rows >= PANELS_FROM else 0
+    power = power if power >= LEAST_POWER else 0
     below -= power
-    compare = wanted.compare if below - wanted.compare >= LEAST_LIST else 0
-    swaps = min(below - compare, (rows // 6 if power else MOST_SWAPS) if is_all else below)
-    card += below - compare - swaps
+    swaps = min(below, (rows // 6 if power else MOST_SWAPS) if is_all else below)
+    card += below - swaps
     beside = min(wanted.beside, max(card - LEAST_CARD, 0))
-    left = Heights(card - beside, beside, chart, 0, compare, swaps, power=power)
-    return _with_right(left, rows, shown)
-
-
-def _power(rows: int, below: int, compare: int) -> int:
-    if rows < PANELS_FROM:
-        return 0
-    free = below - (compare + LEAST_LIST if compare else below // 2)
-    power = min(below // 3, rows // 6, free)
-    return power if power >= LEAST_POWER else 0
-
-
-def _with_right(left: Heights, rows: int, shown: Arrangement) -> Heights:
-    today = weeks = 0
-    if rows >= PANELS_FROM and shown is Arrangement.ALL:
-        today, weeks = min(rows // 6, 14), min(rows // 5, 16)
-    rest = rows - today - weeks
-    requests = max(rest * 6 // 10, LEAST_REQUESTS)
-    return left._replace(requests=requests, log=rest - requests, today=today, weeks=weeks)
+    requests = max(rows * 6 // 10, LEAST_REQUESTS)
+    return Heights(card - beside, beside, chart, requests, swaps, rows - requests, power)

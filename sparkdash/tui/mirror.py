@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -69,7 +70,7 @@ class Feedback:
     bad: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """Snapshot of everything that panels draw. `now` is the daemon's clock, `here` this terminal's; Unix seconds."""
 
@@ -87,13 +88,13 @@ class View:
     hero: HeroChoice = field(default_factory=HeroChoice)
     arrangement: Arrangement = Arrangement.ALL
 
-    @property
+    @cached_property
     def profile_names(self) -> frozenset[str]:
         if self.snapshot is None:
             return frozenset()
         return frozenset((*(one.name for one in self.snapshot.profiles), *self.snapshot.engines))
 
-    @property
+    @cached_property
     def engine(self) -> Engine | None:
         """The engine on the card: the chosen one, else the one that `auto` means, else a starting or failed one."""
         if self.snapshot is None:
@@ -102,7 +103,7 @@ class View:
         first = min(self.snapshot.engines.values(), key=lambda one: _INTEREST.get(one.state, 9), default=None)
         return chosen or self.snapshot.active or first
 
-    @property
+    @cached_property
     def large_swap(self) -> Swap | None:
         """The swap that takes the card: one of the engine on it, or any while no engine serves."""
         engine = self.engine
@@ -138,7 +139,7 @@ class View:
             return ""
         return boxes_text(nodes, self.snapshot.daemon.host)
 
-    @property
+    @cached_property
     def requests(self) -> tuple[Request, ...]:
         return (*self.snapshot.requests.values(), *self.snapshot.recent) if self.snapshot else ()
 

@@ -197,10 +197,16 @@ class Orders:
 
     @order
     async def open_swap(self, ident: str) -> None:
-        """Show how a swap went, a failure with its log; offer another try and the file."""
-        swap = next((one for one in self._snapshot.swaps if one.id == ident), None)
+        """Show how a swap went, a failure with its log, or why the guard ended an engine; offer another try."""
+        snapshot = self._snapshot
+        for kill in snapshot.guard.kills if snapshot.guard else ():
+            if dialog_texts.kill_key(kill) == ident:
+                await self._host.ask(kill.profile, partial(dialog_texts.kill_lines, kill))
+        swap = next((one for one in snapshot.swaps if one.id == ident), None)
         if swap is not None and swap.target is not None:
             await self._offer(swap.target, partial(dialog_texts.swap_lines, swap), "try again")
+        elif swap is not None:
+            await self._host.ask(f"stop of {', '.join(swap.evict)}", partial(dialog_texts.swap_lines, swap))
 
     async def _offer(self, name: str, told: LinesForWidth, yes: str | None) -> None:
         answer = await self._host.choose(name, told, yes=yes, again="s", others={"e": "edit"})

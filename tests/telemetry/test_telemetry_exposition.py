@@ -137,3 +137,15 @@ def test_a_changed_page_is_read_as_if_it_were_the_first(then: str) -> None:
     reader = ExpositionReader({"a", "b"})
     reader.read('a{x="1"} 1\nb 2\n')
     assert reader.read(then) == parse_exposition(then, {"a", "b"})
+
+
+LINES = st.lists(
+    st.sampled_from(["a 1", "a 2", 'a{x="1"} 1', "b 2", "c 3", "# EOF", "# HELP a", "{", "[1]", "", " b 2"])
+)
+
+
+@given(st.lists(LINES, min_size=2, max_size=5))
+def test_page_after_page_is_read_as_if_each_were_the_first(pages: list[list[str]]) -> None:
+    reader = ExpositionReader({"a", "b"})
+    for page in pages:
+        assert reader.read("\n".join(page)) == parse_exposition("\n".join(page), {"a", "b"})

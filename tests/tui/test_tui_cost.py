@@ -25,9 +25,9 @@ async def test_of_many_requests_only_those_on_the_screen_are_formatted(
     formatted: list[str] = []
     real = requests._line
 
-    def note(request: Any, *rest: Any) -> Line:
+    def note(request: Any, *rest: Any, **more: Any) -> Line:
         formatted.append(request.id)
-        return real(request, *rest)
+        return real(request, *rest, **more)
 
     async with stage(box.snapshot(requests=many), size=(120, 40)) as on:
         await on.press(page)

@@ -23,7 +23,6 @@ CONTENTS = st.builds(
     beside=st.integers(0, 12),
     memory=st.integers(4, 8),
     gpu=st.integers(0, 2),
-    compare=st.integers(0, 15),
     charted=st.booleans(),
 )
 
@@ -35,13 +34,13 @@ SHOWN = st.sampled_from(Arrangement)
 def test_the_heights_add_up_to_the_terminal(columns: int, rows: int, wanted: Contents, shown: Arrangement) -> None:
     got = heights(columns, rows, wanted, shown)
     assert min(got) >= 0
-    left = got.card + got.beside + got.memory_chart + got.power + got.compare + got.swaps + wanted.memory + wanted.gpu
+    left = got.card + got.beside + got.memory_chart + got.power + got.swaps + wanted.memory + wanted.gpu
     if has_two_columns(columns, rows, shown):
         assert left == rows - BARS
-        assert got.requests + got.today + got.weeks + got.log == rows - BARS
+        assert got.requests + got.log == rows - BARS
     else:
         assert left + got.requests == rows - BARS or got.card == 1
-        assert got.today == got.weeks == got.power == got.log == 0
+        assert got.power == got.log == 0
 
 
 @given(columns=st.integers(60, 400), rows=st.integers(24, 120), wanted=CONTENTS, shown=SHOWN)
@@ -51,18 +50,15 @@ def test_a_load_beside_takes_its_rows_from_the_card_alone(
     """The panels below keep their height, and their place by at most the rounding of one row."""
     before = heights(columns, rows, wanted, shown)
     after = heights(columns, rows, wanted._replace(beside=wanted.beside + 1), shown)
-    below = ("memory_chart", "power", "compare", "swaps", "today", "weeks", "log")
+    below = ("memory_chart", "power", "swaps", "log")
     assert [getattr(after, name) for name in below] == [getattr(before, name) for name in below]
     assert abs(after.requests - before.requests) <= 1
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(200, 60), (300, 80)])
 def test_a_wide_terminal_has_every_panel(columns: int, rows: int) -> None:
-    """Also with two profiles marked, whose comparison is the highest of the panels."""
-    got = heights(columns, rows, Contents(beside=3, memory=5, gpu=1, compare=14))
-    assert min(got.today, got.weeks) >= 7
+    got = heights(columns, rows, Contents(beside=3, memory=5, gpu=1))
     assert min(got.card, got.requests, got.log, got.swaps, got.power) >= 6
-    assert got.compare == 14
 
 
 @given(columns=st.integers(60, 400), rows=st.integers(22, 120), wanted=CONTENTS)
@@ -76,7 +72,7 @@ def test_hero_shows_the_figure_and_rows_shows_the_requests(columns: int, rows: i
 @pytest.mark.parametrize("shown", Arrangement)
 @pytest.mark.parametrize("rows", [10, 15, 21])
 def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int, shown: Arrangement) -> None:
-    wanted = Contents(beside=1, memory=1, gpu=0, compare=0)
+    wanted = Contents(beside=1, memory=1, gpu=0)
     got = heights(60, rows, wanted, shown)
     assert is_compact(rows)
     assert got.card + got.beside + got.requests + wanted.memory == rows - 2

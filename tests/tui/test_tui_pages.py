@@ -22,6 +22,7 @@ from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.header import Footer
 from sparkdash.tui.widgets.profiles import ProfileDetail
+from sparkdash.tui.widgets.requests import RequestTable
 from sparkdash.tui.widgets.swaps import NoticeList
 from sparkdash.units import GIB
 
@@ -141,9 +142,9 @@ async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None
 async def test_the_cursor_stays_on_its_row_while_rows_come(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.press("3", "G")
-        assert "╭ curl · r9 ─" in on.text
+        assert on.app.screen.query_one(RequestTable).cursor == "r9"
         await on.happen(RequestChanged(request=box.request("r50")))
-        assert "╭ curl · r9 ─" in on.text
+        assert on.app.screen.query_one(RequestTable).cursor == "r9"
 
 
 async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box: Any) -> None:
@@ -152,13 +153,14 @@ async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box:
     async with stage(box.snapshot(requests={}, recent=())) as on:
         await on.press("3")
         await on.happen(*(RequestChanged(request=one) for one in over[:30]))
-        assert "╭ c29 · r29 ─" in on.text
-        assert on.lines[1].endswith("state   1-15/30 ")
+        table = on.app.screen.query_one(RequestTable)
+        assert table.cursor == "r29"
+        assert on.lines[1].endswith("state   1-20/30 ")
         await on.press("j", "j")
         await on.happen(*(RequestChanged(request=one) for one in over[30:40]))
-        assert "╭ c27 · r27 ─" in on.text
+        assert table.cursor == "r27"
         await on.press("escape")
-        assert "╭ c39 · r39 ─" in on.text
+        assert table.cursor == "r39"
         await on.press("1", "j")
         await on.happen(*(RequestChanged(request=one) for one in over[40:]))
         assert " c59 " not in on.text
@@ -256,10 +258,12 @@ async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> 
     async with stage(box.snapshot(swaps=(failed, box.ended("s8")))) as on:
         await on.press("6", "v")
         assert "✗ failed" in on.lines[2]
+        await on.press("enter")
         assert "load 3m10s  warm 9.8s" in on.text
         assert "→ Lower gpu-memory-utilization" in on.text
         assert "ERROR engine core died" in on.text
-        await on.press("j")
+        await on.press("escape", "j", "enter")
+        assert "load 3m10s  warm 9.8s" in on.text
         assert "→ Lower gpu-memory-utilization" not in on.text
 
 

@@ -137,7 +137,8 @@ async def test_a_kill_of_the_guard_is_in_the_list_of_swaps(stage: Any, box: Any)
         (row,) = (line for line in on.lines if "✗ guard killed" in line)
         assert "13:46:00" in row
         assert box.gpt in row
-        assert "floor 4.0" in on.text
+        await on.press("enter")
+        await on.until(lambda: "floor 4.0" in on.text)
 
 
 async def test_the_charts_are_drawn_from_what_was_measured(stage: Any, box: Any) -> None:

@@ -37,7 +37,7 @@ async def test_the_card_says_how_long_repairs_take(stage: Any, box: Any) -> None
 async def test_requests_on_a_stuck_engine_say_so(stage: Any, box: Any) -> None:
     async with stage(stuck(box)) as on:
         assert sum("✗ engine stuck" in line for line in on.lines) == 2
-        await on.press("3")
+        await on.press("3", "enter")
         assert "engine stuck: requests cancelled, looking again 40s" in on.text
 
 
@@ -47,6 +47,7 @@ async def test_a_request_that_others_hold_off_says_who_and_until_when(stage: Any
     async with stage(box.snapshot(requests={"r1": waits})) as on:
         await on.press("3")
         assert "waits <1m31s" in on.text
+        await on.press("enter")
         assert f"{box.gpt} is in use, 1m31s at most" in on.text
 
 

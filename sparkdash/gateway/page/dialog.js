@@ -69,6 +69,6 @@ export function offerOrders(app) {
     const names = open.map((one) => one.target || `the stop of ${one.evict.join(", ")}`);
     propose("Cancel the load", h("p", null, `This cancels ${names.join(" and ")}.`), "Cancel the load", () => ask("/api/cancel", {}), "danger");
   });
-  on("keep-load", (name) => app.order(() => ask("/api/extend-load", { profile: name })));
+  on("keep-load", async (name) => await app.order(() => ask("/api/extend-load", { profile: name })) && app.say(`${name} may go on standing still.`));
   on("release", (name) => app.order(() => ask("/api/release", { profile: name })));
 }

@@ -42,6 +42,7 @@ on("window", (name, pressed) => {
 export function show(state, now) {
   const decode = decodeOfBox(state.sample);
   at("decode").textContent = rate(decode.value);
+  at("decode").className = known(decode.value) ? "" : "dim";
   at("of").textContent = [known(decode.value) && "tok/s", "all engines", decode.estimated && "estimated"].filter(Boolean).join(", ");
   if (state.sample) chart.add(state.sample.at, decode.value);
   draw(at("engines"), h("h2", null, "Engines"), engines(state, now));
@@ -77,8 +78,8 @@ function engines(state, now) {
   const coming = open.filter((swap) => !state.engines[swap.target]).map((swap) => h("article", { "data-key": swap.id },
     h("h3", null, swap.target || `Stop of ${swap.evict.join(", ")}`), progress(swap, now), h("div", { class: "acts" }, loadActs(swap))));
   const last = state.swaps[0];
-  const failed = last && last.failure && last.target && now - last.ended_at < FAILED_S && !state.engines[last.target] && !state.parked[last.target]
-    ? [h("article", { "data-key": last.id }, h("h3", null, last.target, h("span", { class: "state bad" }, "did not come up")), failure(last.failure, last.target), h("div", { class: "acts" }, button("Try again", "use", last.target)))] : [];
+  const failed = last && last.outcome !== "done" && last.target && now - last.ended_at < FAILED_S && !state.engines[last.target] && !state.parked[last.target]
+    ? [h("article", { "data-key": last.id }, h("h3", null, last.target, h("span", { class: `state ${last.failure ? "bad" : "dim"}` }, last.failure ? "did not come up" : last.outcome)), last.failure ? failure(last.failure, last.target) : null, h("div", { class: "acts" }, button("Try again", "use", last.target)))] : [];
   const parked = Object.entries(state.parked).filter(([name]) => !state.engines[name]).map(([name, one]) => h("article", { "data-key": `parked ${name}` },
     h("h3", null, name, h("span", { class: "state bad" }, "parked")), failure(one.failure, name), h("div", { class: "acts" }, button("Try again", "use", name), button("Release", "release", name))));
   const all = [...cards, ...coming, ...failed, ...parked];
@@ -89,7 +90,7 @@ function engineCard(engine, swap, state, now) {
   const profile = state.profiles.find((one) => one.name === engine.profile);
   const sample = state.sample && state.sample.engines[engine.profile];
   const age = sample ? state.sample.at - sample.at : 0;
-  const [word, looks] = engineState(engine);
+  const [word, looks] = swap && known(swap.still_since) ? ["stalled", "warn"] : engineState(engine);
   const since = serves(engine) && engine.ready_at ? engine.ready_at : engine.since;
   const name = engine.profile;
   return h("article", { "data-key": name },

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sparkdash.domain.history import Series
@@ -29,6 +30,13 @@ def filled_chart(
     values: Sequence[float | None], rows: int, top: float, lines: Sequence[LevelLine] = (), edge: Style = Style.GOOD
 ) -> list[Line]:
     """Draw `values`, two per cell, in `rows` lines, the highest first; `top` is the value of the upper border."""
+    return _filled_chart(tuple(values), rows, top, tuple(lines), edge)
+
+
+@lru_cache(maxsize=8)
+def _filled_chart(
+    values: tuple[float | None, ...], rows: int, top: float, lines: tuple[LevelLine, ...], edge: Style
+) -> list[Line]:
     levels = [_level(value, top, rows * _DOTS) for value in values] + [0] * (len(values) % 2)
     across = {row_of(line.value, rows, top): line for line in lines}
     return [merge_spans(_row(levels, (rows - 1 - row) * _DOTS, across.get(row), edge)) for row in range(rows)]

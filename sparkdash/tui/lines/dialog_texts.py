@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.engine import Failure
+from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.phrases import now_available, plan_boxes, start_facts, then_available
 from sparkdash.domain.profile import ProfileSummary
@@ -202,6 +203,14 @@ def swap_lines(swap: Swap, width: int, log_lines: int = 9) -> list[Line]:
         start = [*wrap(f"start: {told}", width), *wrap("; ".join(start_facts(swap.start)), width, Style.DIM)]
     failure = failure_rows(swap.failure, width, log_lines) if swap.failure else []
     return [cause, *stages, *start, *failure]
+
+
+def kill_key(kill: GuardKill) -> str:
+    return f"kill {kill.profile} {kill.at}"
+
+
+def kill_lines(kill: GuardKill, width: int) -> list[Line]:
+    return wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width, Style.BAD)
 
 
 def _stage(swap: Swap, phase: SwapPhase) -> Line:

@@ -221,7 +221,7 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int) -> d
     compared_with = (("roof", speed.roofline), ("median", speed.median), ("publ.", speed.published))
     told = [
         styled(f"{glyphs.get(name, ' ')}{name:<6}", Style.DIM)
-        + align_right(styled(fitted(value, 5, 1), Style.PLAIN if name in glyphs else Style.DIM), 5)
+        + align_right(styled(fitted(value, 4, 1), Style.PLAIN if name in glyphs else Style.DIM), 5)
         for name, value in compared_with
         if value is not None
     ]

@@ -76,14 +76,19 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
 
 
 def engine_state(engine: Engine, view: View) -> Line:
-    """Format glyph, state and duration: "● ready 2h14m"; dimmed while the link is lost."""
+    """Format glyph, state and duration: "● ready 2h14m"; dimmed while the link is lost.
+
+    The minutes of an engine that serves stand still for as long: its row is not drawn anew each second.
+    """
     (glyph, style), name = ENGINE[engine.state], str(engine.state)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
     seconds = view.known_at - since
     if (live := engine.liveness) is not None and live.state in STANDING:
         (glyph, style), name = STANDING[live.state], str(live.state)
         seconds = max(0.0, view.known_at - live.since)
-    line = styled(f"{glyph} {name}", style) + styled(f" {age(seconds)}", Style.PLAIN)
+    settled = name == EngineState.READY and 60 <= seconds < 3600
+    line = styled(f"{glyph} {name}", style)
+    line += styled(f" {int(seconds) // 60}m" if settled else f" {age(seconds)}", Style.PLAIN)
     return line if view.connection is ConnectionState.LIVE else dimmed(line)
 
 

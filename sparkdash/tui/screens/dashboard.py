@@ -20,15 +20,13 @@ from sparkdash.tui.layout import Contents, Heights, has_two_columns, heights, le
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.card import EngineCard, Residents, others
-from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.gpu import GpuRow, PowerPanel
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.memory import MemoryBar
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel, RowChosen
+from sparkdash.tui.widgets.panel import Panel, RowChosen
 from sparkdash.tui.widgets.profiles import ProfileTable
 from sparkdash.tui.widgets.requests import RequestTable
 from sparkdash.tui.widgets.swaps import SwapTable
-from sparkdash.tui.widgets.usage import TodayPanel, WeeksChart
 
 
 class FirstRunPage(Page):
@@ -195,9 +193,9 @@ class DashboardPage(FirstRunPage):
     """Size of the terminal, and the heights that the panels have now for what they show."""
 
     def body(self) -> Iterable[Widget]:
-        figures = (EngineCard(), Residents(), MemoryBar(), GpuRow(), PowerPanel(), ComparePanel())
+        figures = (EngineCard(), Residents(), MemoryBar(), GpuRow(), PowerPanel())
         left = Vertical(*figures, SwapTable(beside=True), id="left")
-        right = Vertical(RequestTable(beside=True), TodayPanel(), WeeksChart(), LogPanel(), id="right")
+        right = Vertical(RequestTable(beside=True), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
 
     def show(self, view: View) -> None:
@@ -277,7 +275,7 @@ class DashboardPage(FirstRunPage):
         columns, rows = self.app.size
         two = has_two_columns(columns, rows, view.arrangement)
         inner = left_cells(columns) if two else columns
-        wanted = self._contents(view, inner, two=two)
+        wanted = self._contents(view, inner)
         shared = heights(columns, rows, wanted, view.arrangement)
         if (columns, rows, shared, wanted) == self._shared:
             return
@@ -291,25 +289,18 @@ class DashboardPage(FirstRunPage):
         self.query_one("#dashboard").styles.layout = "horizontal" if two else "vertical"
         _size(self.query_one(EngineCard), shared.card)
         _size(self.query_one(Residents), shared.beside)
-        _size(self.query_one(ComparePanel), shared.compare)
         _size(self.query_one(SwapTable), shared.swaps)
         _size(self.query_one(RequestTable), shared.requests)
         _size(self.query_one(LogPanel), shared.log)
         _size(self.query_one(PowerPanel), shared.power)
-        _size(self.query_one(TodayPanel), shared.today)
-        _size(self.query_one(WeeksChart), shared.weeks)
         self.query_one("#right").display = shared.requests > 0
 
-    def _contents(self, view: View, width: int, *, two: bool) -> Contents:
-        def rows(panel: Panel) -> int:
-            return len(panel.draw(view, width, AS_TALL_AS_NEEDED))
-
+    def _contents(self, view: View, width: int) -> Contents:
         memory = self.query_one(MemoryBar)
         return Contents(
             beside=len(others(view)),
             memory=memory.rows_without_chart(view, width),
-            gpu=rows(self.query_one(GpuRow)),
-            compare=rows(self.query_one(ComparePanel)) if two else 0,
+            gpu=self.query_one(GpuRow).rows(view),
             charted=memory.has_chart(view),
         )
 

@@ -21,8 +21,9 @@ from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartSubject, ChartZoomed
-from sparkdash.tui.widgets.panel import RowChosen, RowMoved
-from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable
+from sparkdash.tui.widgets.header import Hints
+from sparkdash.tui.widgets.panel import RowChosen
+from sparkdash.tui.widgets.swaps import NoticeList, SwapTable
 from sparkdash.tui.widgets.usage import UsageTable, many
 
 AGAIN_S, USAGE_AGAIN_S = 2.0, 15.0
@@ -33,6 +34,7 @@ FIRST = (
     "memory_bytes", "gpu_power_w", "memory_available_bytes", "gpu_utilization", "gpu_temperature_c",
 )  # fmt: skip
 """Figures that come first when `f` goes through them, as far as there are records."""
+SWAP_KEYS = "v charts  ⏎ open  y copy  / find  ? help"
 BOX = ""
 BEFORE = "\0before"
 """Stands for the period before among the profiles to compare with."""
@@ -78,7 +80,7 @@ class HistoryPage(Page):
 
     def body(self) -> Iterable[Widget]:
         yield Vertical(ChartPanel(), UsageTable(), id="charts")
-        yield Vertical(SwapTable(), SwapDetail(), NoticeList(), id="past-swaps")
+        yield Vertical(SwapTable(), NoticeList(), id="past-swaps")
 
     def on_mount(self) -> None:
         self.query_one("#past-swaps").display = False
@@ -109,12 +111,6 @@ class HistoryPage(Page):
         report, rows = self.query_one(UsageTable).report, self.app.size.height
         groups = len(report.rows) if report else 0
         self.query_one(ChartPanel).styles.height = chart_height(rows, groups)
-
-    def on_row_moved(self, message: RowMoved) -> None:
-        if self.query_one("#past-swaps").display:
-            detail = self.query_one(SwapDetail)
-            detail.chosen = message.key
-            detail.redraw()
 
     def on_row_chosen(self, message: RowChosen) -> None:
         if self.query_one("#past-swaps").display:
@@ -182,6 +178,8 @@ class HistoryPage(Page):
         charts, swaps = self.query_one("#charts"), self.query_one("#past-swaps")
         charts.display, swaps.display = swaps.display, not swaps.display
         self.set_focus(self.query_one(SwapTable) if swaps.display else self.query_one(UsageTable))
+        for hints in self.query(Hints):
+            hints.change_keys(SWAP_KEYS if swaps.display else self.keys)
         self.call_after_refresh(self.show, self.services.view)
 
     def _profiles(self) -> list[str]:

@@ -33,6 +33,9 @@ class Page(Screen[None]):
     """Name of the page in `header.PAGES`."""
     keys = "/ find  ? help"
 
+    _panels: tuple[Panel, ...] = ()
+    """All panels, once they are mounted."""
+
     def __init__(self) -> None:
         super().__init__()
         # a new page has the styles of now; Textual would parse all of them three times before it believes that
@@ -53,7 +56,9 @@ class Page(Screen[None]):
         return self.query_one(TitleBar).services
 
     def show(self, view: View) -> None:
-        for panel in self.query(Panel):
+        if self.is_mounted and not self._panels:
+            self._panels = tuple(self.query(Panel))
+        for panel in self._panels or self.query(Panel):
             panel.show(view)
 
     @on(events.ScreenResume)

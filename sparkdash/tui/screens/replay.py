@@ -1,4 +1,4 @@
-"""Dialogs of one past request: its time line, and its replay on another profile.
+"""Words about one request, with its time line, and the dialog of its replay on another profile.
 
 Rule: nothing is sent before the plan of exactly this choice was shown.
 """
@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
-from sparkdash.domain.phrases import about, caution_text, figure_rows, last_good_lines, match_text, output_of_request
+from sparkdash.domain.phrases import (
+    about,
+    caution_text,
+    figure_rows,
+    held_text,
+    last_good_lines,
+    match_text,
+    output_of_request,
+)
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.lines.dialog_texts import switch_question
-from sparkdash.tui.screens.dialog import Dialog, PlanDialog
+from sparkdash.tui.lines.words import request_state, stuck_on
+from sparkdash.tui.mirror import View
+from sparkdash.tui.screens.dialog import PlanDialog
 from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, highlighted, merge_spans, pad, styled, wrap
 from sparkdash.units import duration, natural, number
 
@@ -129,9 +138,15 @@ def _swap_seconds(one: Request, granted: float, marks: Sequence[TimelineMark]) -
     return found
 
 
-def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> list[Line]:
+def request_lines(one: Request, marks: Sequence[TimelineMark], view: View, width: int) -> list[Line]:
+    """Format the time line of a request that has ended, or how far another one is, and its facts."""
     parts = parts_of(one, marks)
     lines = [_bar(parts, width), _moments(one, width), EMPTY] if parts else []
+    if one.finished_at is None:
+        waited = duration((one.granted_at or view.now) - one.started_at)
+        so_far = [f"waited {waited}", held_text(one, view.now), f"ttft {number(one.ttft_s, 2, ' s')}"]
+        lines += [_fact("state", "") + request_state(one, view), _fact("so far", ", ".join(filter(None, so_far)))]
+        lines += [styled(" " * _LABEL) + row for row in wrap(stuck_on(one, view), width - _LABEL, Style.BAD)]
     lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.style) for part in parts]
     lines += _facts(one, width)
     swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
@@ -147,8 +162,11 @@ def _facts(one: Request, width: int) -> list[Line]:
         lines.append(_fact("session", one.session))
     if one.energy_wh is not None:
         lines.append(_fact("energy", f"{one.energy_wh:.2f} Wh"))
-    ended = f"status {number(one.status)}, {one.finish_reason or one.state.value}"
-    lines.append(_fact("ended", f"{ended}, after {_seconds((one.finished_at or one.started_at) - one.started_at)}"))
+    if one.finished_at is not None:
+        ended = f"status {number(one.status)}, {one.finish_reason or one.state.value}"
+        lines.append(_fact("ended", f"{ended}, after {_seconds(one.finished_at - one.started_at)}"))
+    if one.internal:
+        lines.append(_fact("sent by", "sparkdash itself: the demo's traffic"))
     if one.error:
         lines += [styled(" " * _LABEL) + row for row in wrap(one.error, width - _LABEL, Style.BAD)]
     return lines
@@ -190,16 +208,6 @@ def _seconds(value: float) -> str:
 
 CHOOSING = (("⏎", "replay"), ("j k", "profile"), ("esc", "back"))
 WAITING, OVER = (("esc", "end the replay"),), (("⏎", "close"),)
-
-
-class TimelineDialog(Dialog):
-    """Time line of one request; its result is whether it is to be replayed."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("R", "answer(True)", "replay")]
-
-    def __init__(self, one: Request, marks: Sequence[TimelineMark]) -> None:
-        super().__init__(f"{one.client} · {one.profile} · {one.id}", partial(timeline_lines, one, marks))
-        self.text.keys = (("R", "replay on another profile"), ("esc", "close"))
 
 
 class ReplayDialog(PlanDialog[None, Replay]):

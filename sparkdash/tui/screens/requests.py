@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -14,17 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparkdash.domain.history import RequestOrder
-from sparkdash.domain.phrases import about, output_of_request
-from sparkdash.domain.request import Request, RequestState
+from sparkdash.domain.request import Request
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog
-from sparkdash.tui.text import Line, Style, clip, length, pad, shorten_apart, styled
+from sparkdash.tui.screens.replay import ReplayDialog, request_lines
 from sparkdash.tui.widgets.panel import RowChosen, RowMoved, SearchChanged
-from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
-from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fitting_columns, titles
-from sparkdash.units import duration, number, percent
+from sparkdash.tui.widgets.requests import PastTable, RequestTable
 
 if TYPE_CHECKING:
     from sparkdash.tui.daemon_client import DaemonClient
@@ -128,84 +122,6 @@ class PastReader:
         return tuple(found[:PART_ROWS])
 
 
-TIME, CLIENT, PROFILE, FINISH = 13, 14, 18, 20
-SHORT_CLIENT, SHORT_FINISH, ROOMY = 11, 13, 90
-"""Cells of a client's name and of the end in terminals of fewer columns than ROOMY."""
-
-
-def _output_text(one: Request) -> str:
-    output, estimated = output_of_request(one)
-    return about(number(output), estimated=estimated)
-
-
-COLUMNS: tuple[Column[Request], ...] = (
-    Column("prompt", 8, 2, lambda one: number(one.prompt_tokens)),
-    Column("cached", 8, 4, lambda one: percent(_cached(one))),
-    Column("think", 7, 6, lambda one: number(one.reasoning_tokens)),
-    Column("out", 7, 1, _output_text),
-    Column("wait", 8, 2, lambda one: duration(request_figures(one)["wait"])),
-    Column("ttft", 7, 1, lambda one: number(one.ttft_s, 2)),
-    Column("tok/s", 7, 3, lambda one: number(one.decode_tok_s, 1)),
-    Column("took", 8, 0, lambda one: duration(request_figures(one)["took"])),
-    Column("Wh", 7, 5, lambda one: number(one.energy_wh, 2)),
-)
-
-
-def _cached(one: Request) -> float | None:
-    return None if one.cached_tokens is None or not one.prompt_tokens else one.cached_tokens / one.prompt_tokens
-
-
-def _columns(width: int) -> list[Column[Request]]:
-    finish = FINISH if width >= ROOMY else SHORT_FINISH
-    return fitting_columns(COLUMNS, width - 1 - TIME - _client(width) - PROFILE - finish)
-
-
-class PastTable(Table):
-    """Table of past requests. The page sets `found` and `told`."""
-
-    title = "past requests"
-    nothing = "reading the past…"
-    found: tuple[Request, ...] = ()
-    goes_on = False
-
-    def head(self, width: int) -> Line:
-        names = f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}"
-        return styled(f"{names}{titles(_columns(width))}  finish", Style.DIM)
-
-    def rows(self, view: View, width: int) -> list[TableRow]:
-        columns = _columns(width)
-        names = view.profile_names
-        return [
-            TableRow(one.id, partial(_past_line, one, columns, view.now, width, names), one.id) for one in self.found
-        ]
-
-    def set_filter(self, text: str) -> None:
-        pass
-
-    def count_text(self, count: int) -> str:
-        return f"{count}+" if self.goes_on else f"{count}"
-
-    def request(self, key: str | None) -> Request | None:
-        return next((one for one in self.found if one.id == key), None)
-
-
-def _past_line(one: Request, columns: list[Column[Request]], now: float, width: int, names: frozenset[str]) -> Line:
-    form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
-    line = styled(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Style.DIM)
-    profile = styled(shorten_apart(one.profile, PROFILE - 1, names))
-    line += pad(styled(one.client), _client(width) - 1) + styled(" ") + pad(profile, PROFILE - 1) + styled(" ")
-    line += figures(columns, one)
-    bad = one.state is RequestState.FAILED
-    end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
-    if len(end) > width - length(line) - 2:
-        end = end.partition(" ")[0]
-    return clip(line + styled("  ") + styled(end, Style.BAD if bad else Style.DIM), width)
-
-
-def _client(width: int) -> int:
-    return CLIENT if width >= ROOMY else SHORT_CLIENT
-
-
 ORDERS: dict[RequestOrder, str] = {
     "newest": "newest first", "ttft": "slowest first token first", "wait": "longest wait first",
     "duration": "slowest first", "output": "longest answer first",
@@ -226,7 +142,7 @@ class RequestsPage(Page):
     ]
 
     title_key = "requests"
-    keys = "p past  x end it  ⏎ time line  R replay  o order  / filter  ? help"
+    keys = "p past  x end it  ⏎ open  R replay  o order  / filter  ? help"
     AUTO_FOCUS = "RequestTable"
 
     def __init__(self) -> None:
@@ -238,7 +154,6 @@ class RequestsPage(Page):
     def body(self) -> Iterable[Widget]:
         yield RequestTable()
         yield PastTable()
-        yield RequestDetail()
 
     def on_mount(self) -> None:
         self.query_one(PastTable).display = False
@@ -248,27 +163,19 @@ class RequestsPage(Page):
         return bool(self.query_one(PastTable).display)
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show the details of the request under the cursor; at the end of the past read further back."""
+        """At the end of the past read further back."""
         found = self.query_one(PastTable).found
-        if not self._is_past:
-            detail = self.query_one(RequestDetail)
-            detail.chosen = message.key
-            detail.redraw()
-        elif found and found[-1].id == message.key:
+        if self._is_past and found and found[-1].id == message.key:
             self._read_on()
 
     def on_row_chosen(self, message: RowChosen) -> None:
         message.stop()
-        found = self._ended(message.key)
-        if found is None:
-            self.services.say("This request has not ended yet: its time line comes with its end.")
-        else:
+        if found := self._found(message.key):
             self._open(found)
 
-    def _ended(self, key: str | None) -> Request | None:
-        if self._is_past:
-            return self.query_one(PastTable).request(key)
-        return next((one for one in self.services.view.requests if one.id == key and one.finished_at), None)
+    def _found(self, key: str | None) -> Request | None:
+        shown = self.query_one(PastTable).found if self._is_past else self.services.view.requests
+        return next((one for one in shown if one.id == key), None)
 
     def on_search_changed(self, message: SearchChanged) -> None:
         if not self._is_past:
@@ -286,8 +193,8 @@ class RequestsPage(Page):
 
     def action_replay(self) -> None:
         table = self.query_one(PastTable) if self._is_past else self.query_one(RequestTable)
-        found = self._ended(table.cursor)
-        if found is None:
+        found = self._found(table.cursor)
+        if found is None or found.finished_at is None:
             self.services.say("Only a request that has ended can be replayed.")
         else:
             self._replay(found)
@@ -295,7 +202,6 @@ class RequestsPage(Page):
     def action_past(self) -> None:
         live, past = self.query_one(RequestTable), self.query_one(PastTable)
         live.display, past.display = past.display, not past.display
-        self.query_one(RequestDetail).display = live.display
         self.set_focus(past if past.display else live)
         if past.display:
             self.services.say(f"The past, {ORDERS[self._order]}. o changes the order. / filters: {HELP}")
@@ -350,13 +256,19 @@ class RequestsPage(Page):
 
     @work(group="timeline", exclusive=True)
     async def _open(self, one: Request) -> None:
+        services = self.services
         try:
-            begin, end = one.started_at - AROUND_S, (one.granted_at or one.finished_at or one.started_at) + AROUND_S
-            marks = (await self.services.daemon.history_marks(since=begin, until=end, profile=one.profile)).marks
+            begin, end = one.started_at - AROUND_S, (one.granted_at or one.finished_at or services.view.now) + AROUND_S
+            marks = (await services.daemon.history_marks(since=begin, until=end, profile=one.profile)).marks
         except SparkdashError:  # the wait then stays whole
             marks = ()
-        if await self.app.push_screen_wait(TimelineDialog(one, marks)):
+        can = {"R": "replay on another profile"} if one.finished_at is not None else {"x": "end it"}
+        told = partial(request_lines, one, marks, services.view)
+        answer = await services.choose(f"{one.client} · {one.profile} · {one.id}", told, yes=None, again="", others=can)
+        if answer == "R":
             self._replay(one)
+        elif answer:
+            services.orders.cancel_request(one.id)
 
     def _replay(self, one: Request) -> None:
         if (snapshot := self.services.view.snapshot) is not None:

@@ -150,9 +150,10 @@ def gpu_lines(view: View, width: int) -> list[Line]:
 class GpuRow(Panel):
     """Row of GPU and memory figures; with other nodes one row a box, or none where the memory panel has them."""
 
-    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
+    def rows(self, view: View) -> int:
         if is_compact(self.app.size.height):
-            return []
-        if not view.nodes:
-            return [gpu_line(view, width)]
-        return [] if self.app.size.height < SHORT_ROWS else gpu_lines(view, width)
+            return 0
+        return 0 if view.nodes and self.app.size.height < SHORT_ROWS else 1 + len(view.nodes)
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        return [] if not height else gpu_lines(view, width) if view.nodes else [gpu_line(view, width)]

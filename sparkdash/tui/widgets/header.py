@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from itertools import takewhile
 
 from textual import events
@@ -148,9 +149,13 @@ class Hints(Panel):
     def __init__(self, keys: str) -> None:
         """Make a row. `keys` alternates key and word: "s switch  / find"."""
         super().__init__()
-        self._keys = keys.split("  ")
+        self._keys = tuple(keys.split("  "))
         self._key_places: list[tuple[int, int, str]] = []
         """First cell, cell after the last, and key of each hint that is shown."""
+
+    def change_keys(self, keys: str) -> None:
+        self._keys = tuple(keys.split("  "))
+        self.redraw()
 
     def with_hints(self, left: Line, hints: Sequence[str], width: int) -> Line:
         """Put the hints at the far end of a row, and remember where they are."""
@@ -179,7 +184,7 @@ class NoticeRow(Hints):
         if line := notice_row(view, width - 1):
             return [styled(" ") + line]
         shown = fitting_hints(self._keys, width - length(page_names("", width)) - 2)
-        more = [hint for hint in self._keys if hint not in shown]
+        more = tuple(hint for hint in self._keys if hint not in shown)
         return [self.with_hints(EMPTY, fitting_hints(more, width - 1) if more else [], width)]
 
 
@@ -273,6 +278,7 @@ def has_names(width: int) -> bool:
     return sum(len(f"{i} {title} ") for i, title in enumerate(PAGES.values(), 1)) + NARROWEST_HINT <= width
 
 
+@lru_cache
 def page_names(here: str, width: int) -> Line:
     """Name the pages by their digits; in a narrow terminal only say that there are some."""
     if not has_names(width):
@@ -284,7 +290,8 @@ def page_names(here: str, width: int) -> Line:
     return line
 
 
-def fitting_hints(keys: Sequence[str], room: int) -> list[str]:
+@lru_cache
+def fitting_hints(keys: tuple[str, ...], room: int) -> list[str]:
     """Return as many hints as fit; the last one, help in the footer, always does."""
     *first, last = keys
     while first and length(join([_key(hint) for hint in (*first, last)], GAP)) >= room:
@@ -292,6 +299,7 @@ def fitting_hints(keys: Sequence[str], room: int) -> list[str]:
     return [*first, last]
 
 
+@cache
 def _key(pair: str) -> Line:
     """Format a key and its word: `c end it`; several one-letter words are keys: `a b mark`."""
     keys, rest = _keys_of(pair)
@@ -304,6 +312,7 @@ def _keys_of(pair: str) -> tuple[list[str], str]:
     return keys, " ".join(rest[len(keys) - 1 :])
 
 
+@cache
 def _hint_places(pair: str) -> list[tuple[int, int, str]]:
     """Return the cells of each key of a hint; its word belongs to the last one."""
     keys, _ = _keys_of(pair)

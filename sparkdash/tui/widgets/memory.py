@@ -6,6 +6,7 @@ Rule: an engine's unknown share is not guessed; it is part of "engines + other".
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ class Part(NamedTuple):
 
     name: str
     glyph: str
-    bytes: int | None
+    bytes: float | None
     style: Style
 
 
@@ -111,7 +112,7 @@ _ROOMS = (
 )
 """Separator of the legend and longest name, from the widest layout to the tightest."""
 KEPT_COLUMNS = 2000
-SIZE_STEP = 4 * GIB
+SIZE_STEP, TENTH = 4 * GIB, GIB / 10
 LEAST_NAME, TIGHT = 12, 5
 GAP = styled("  ")
 FIXED = ("free", "cache", "other", "engines + other", "reserve")
@@ -119,7 +120,12 @@ FIXED = ("free", "cache", "other", "engines + other", "reserve")
 
 def memory_legend(memory: Memory, width: int) -> Line:
     """Format glyph, name and GiB of every stretch; long names are cut, and the least engines become "+2 engines"."""
-    stretches, most = _stretches(memory), len(memory.engines) + len(memory.strangers)
+    return _one_row_legend(_stretches(memory), width)
+
+
+@lru_cache(maxsize=16)
+def _one_row_legend(stretches: tuple[Part, ...], width: int) -> Line:
+    most = sum(part.name not in FIXED for part in stretches)
     tries = ((_marks(stretches, longest, most), between) for between, longest in _ROOMS)
     fewer = ((_marks(stretches, LEAST_NAME, kept), " ") for kept in range(most - 1, -1, -1))
     return _fitting(chain(tries, fewer), width) or clip(join(_marks(stretches, TIGHT, 0), styled(" ")), width)
@@ -127,14 +133,19 @@ def memory_legend(memory: Memory, width: int) -> Line:
 
 def legend_rows(memory: Memory, width: int) -> list[Line]:
     """Format the legend in one row, or in two where one would cost the engines their names."""
-    stretches, most, fixed = _stretches(memory), len(memory.engines) + len(memory.strangers), 4
+    return _legend_rows(_stretches(memory), width)
+
+
+@lru_cache(maxsize=16)
+def _legend_rows(stretches: tuple[Part, ...], width: int) -> list[Line]:
+    most, fixed = sum(part.name not in FIXED for part in stretches), 4
     parts = _marks(stretches, LEAST_NAME, most)
     tries = ((longest, most) for longest in (40, 28, 20, 16, LEAST_NAME))
     fewer = ((LEAST_NAME, kept) for kept in range(most - 1, -1, -1))
     rows = ((_marks(stretches, *one)[:-fixed], "  ") for one in chain(tries, fewer))
     if length(join(parts, styled(" "))) > width and (first := _fitting(rows, width)):
         return [first, clip(join(parts[-fixed:], GAP), width)]
-    return [memory_legend(memory, width)]
+    return [_one_row_legend(stretches, width)]
 
 
 def _fitting(tries: Iterable[tuple[list[Line], str]], width: int) -> Line:
@@ -143,11 +154,15 @@ def _fitting(tries: Iterable[tuple[list[Line], str]], width: int) -> Line:
     return next((row for row in rows if length(row) <= width), EMPTY)
 
 
-def _stretches(memory: Memory) -> list[Part]:
-    return [*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Style.PLAIN)]
+def _stretches(memory: Memory) -> tuple[Part, ...]:
+    """Return the stretches as the legend tells them, by tenths of a GiB: those of an idle box are the same for long."""
+    parts = (*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Style.PLAIN))
+    return tuple(
+        part if part.bytes is None else part._replace(bytes=round(part.bytes / TENTH) * TENTH) for part in parts
+    )
 
 
-def _marks(stretches: list[Part], longest: int, most: int) -> list[Line]:
+def _marks(stretches: tuple[Part, ...], longest: int, most: int) -> list[Line]:
     """Format every stretch, of engines and of other owners' containers the `most` largest."""
     owners = [part for part in stretches if part.name not in FIXED]
     kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
@@ -194,8 +209,6 @@ class MemoryBar(Panel):
         super().__init__()
         self._columns: dict[int, tuple[Memory, int, str]] = {}
         """Columns of the chart by the identity of their memory: most stay the same from paint to paint."""
-        self._rows: tuple[Memory | None, int, list[Line]] = (None, 0, [])
-        """Rows of the legend, with the memory and the width that they are for."""
 
     def has_chart(self, view: View) -> bool:
         return not view.nodes and view.sample is not None and view.sample.memory is not None
@@ -204,12 +217,7 @@ class MemoryBar(Panel):
         memory = view.sample.memory if view.sample else None
         if memory is None or view.nodes or is_compact(self.app.size.height):
             return len(self.draw(view, width, 0))
-        return 3 + len(self._legend(memory, width - 4))
-
-    def _legend(self, memory: Memory, width: int) -> list[Line]:
-        if self._rows[0] is not memory or self._rows[1] != width:
-            self._rows = (memory, width, legend_rows(memory, width))
-        return self._rows[2]
+        return 3 + len(legend_rows(memory, width - 4))
 
     def _column(self, memory: Memory, rows: int) -> str:
         found = self._columns.get(id(memory))
@@ -237,7 +245,7 @@ class MemoryBar(Panel):
         if memory is None:
             body = [styled("─" * (width - 4), Style.FAINT), styled("memory of the box: -", Style.DIM)]
             return frame(body, width, EdgeText(styled("unified memory")))
-        body = [memory_bar(memory, width - 4), *self._legend(memory, width - 4)]
+        body = [memory_bar(memory, width - 4), *legend_rows(memory, width - 4)]
         body = body if stale is None else [dimmed(line) for line in body]
         if shown := self.chart_rows:
             past = view.history.memory(width - 4, view.known_at)

@@ -1,4 +1,4 @@
-"""Table of the requests, open ones in order of arrival, then ended ones.
+"""Tables of the requests: those that the daemon remembers, open ones first, and the recorded past.
 
 Rule: figures missing in the engine's usage are "-"; nothing is counted from chunks.
 """
@@ -13,29 +13,17 @@ from typing import NamedTuple
 from pydantic_core import to_json
 
 from sparkdash.domain.metric import LiveRequest
-from sparkdash.domain.phrases import about, held_text, output_of_request
+from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.chart_window import DAY_S
 from sparkdash.tui.mirror import ConnectionState, View
-from sparkdash.tui.text import (
-    EMPTY,
-    EdgeText,
-    Line,
-    Style,
-    dimmed,
-    frame,
-    key_hints,
-    pad,
-    shorten,
-    shorten_apart,
-    styled,
-)
-from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.text import Line, Style, dimmed, key_hints, pad, shorten, shorten_apart, styled
 from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, titles
 from sparkdash.units import DASH, duration, fitted, number, percent
 
-STATE, LEAST_PROFILE = 16, 12
+STATE, ROOMY_STATE, LEAST_PROFILE = 16, 20, 12
 CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 MATTERS = 2
@@ -101,12 +89,21 @@ def _estimate(live: LiveRequest, text: str) -> str:
     return f"~{text}" if live.estimated and text != DASH else text
 
 
+def _moment(of: Progress) -> str:
+    day_old = of.now - of.request.started_at >= DAY_S
+    return time.strftime("%d %b %H:%M", time.localtime(of.request.started_at)) if day_old else _arrived(of)
+
+
+def _took(of: Progress) -> str:
+    return duration(max((of.request.finished_at or of.now) - of.request.started_at, 0.0))
+
+
 AT: Column[Progress] = Column("at", 10, 4, _arrived)
 AT_SHORT: Column[Progress] = Column("at", 7, 4, lambda of: _arrived(of)[: len("00:00")])
 NODE: Column[Progress] = Column("node", 9, 3, lambda of: shorten(of.node, 8) or DASH)
 COLUMNS: tuple[Column[Progress], ...] = (
     AT_SHORT,
-    Column("took", 8, 1, lambda of: duration(max((of.request.finished_at or of.now) - of.request.started_at, 0.0))),
+    Column("took", 8, 1, _took),
     Column("prompt", 7, 2, _prompt),
     Column("cached", 7, 2, _cached),
     Column("out", 6, 0, _output),
@@ -115,11 +112,18 @@ COLUMNS: tuple[Column[Progress], ...] = (
     Column("ttft", 7, 5, lambda of: fitted(of.request.ttft_s, 6, 2)),
     Column("tok/s", 7, 0, _rate),
 )
+_LAST = {"took": 0, "wait": 1, "ttft": 1, "tok/s": 3, "out": 3, "prompt": 4, "cached": 5}
+PAST_COLUMNS: tuple[Column[Progress], ...] = (
+    Column("time", 13, 0, _moment),
+    *(one._replace(gives_way=_LAST.get(one.name, one.gives_way)) for one in COLUMNS[1:]),
+    Column("Wh", 7, 8, lambda of: number(of.request.energy_wh, 2)),
+)
+"""Columns of the past, where it matters most what took so long."""
 
 
-def _columns(width: int, longest: int, *, several: bool = False) -> list[Column[Progress]]:
+def _columns(width: int, longest: int, every: Sequence[Column[Progress]]) -> list[Column[Progress]]:
     """Return the columns that fit; the less important ones leave room for the `longest` profile's name."""
-    columns = [NODE, *COLUMNS] if several else list(COLUMNS)
+    columns = list(every)
     while columns:
         last = max(columns, key=lambda column: column.gives_way)
         least = LEAST_PROFILE if last.gives_way <= MATTERS else max(LEAST_PROFILE, longest + 1)
@@ -135,7 +139,13 @@ def _client(width: int) -> int:
 
 
 def _profile_cells(width: int, columns: Sequence[Column[Progress]]) -> int:
-    return width - 4 - _client(width) - STATE - sum(column.cells for column in columns)
+    return (
+        width
+        - 4
+        - _client(width)
+        - (ROOMY_STATE if width >= ROOMY else STATE)
+        - sum(column.cells for column in columns)
+    )
 
 
 class RequestTable(Table):
@@ -144,31 +154,54 @@ class RequestTable(Table):
     title = "requests"
     keys = key_hints(("⏎", "opens"), ("x", "ends"))
     live = True
-    nothing = ""
+    nothing = NOTHING
 
     _longest = 0
-    _several = False
+    _every: Sequence[Column[Progress]] = COLUMNS
 
     @property
     def framed(self) -> bool:
         return self.beside and self.screen.has_class("-wide") and not self.screen.has_class("-low")
 
     def head(self, width: int) -> Line:
-        columns = _columns(width, self._longest, several=self._several)
+        columns = _columns(width, self._longest, self._every)
         client = f" {'client':<{_client(width)}} "
         profile = pad(styled("profile", Style.DIM), _profile_cells(width, columns))
         return styled(client, Style.DIM) + profile + styled(f"{titles(columns)}  state", Style.DIM)
 
+    def shown(self, view: View) -> Sequence[Request]:
+        self._every = [NODE, *COLUMNS] if view.nodes else COLUMNS
+        return _by_client(view)
+
     def rows(self, view: View, width: int) -> list[TableRow]:
-        self._longest = max((len(one.profile) for one in view.requests), default=0)
-        self._several = bool(view.nodes)
-        columns = _columns(width, self._longest, several=self._several)
-        self.nothing = NOTHING if view.snapshot else ""
-        if width <= len(NOTHING):
-            self.nothing = self.nothing.split(" C")[0]
-        shown = _by_client(view)
+        shown = self.shown(view)
+        self._longest = max((len(one.profile) for one in shown), default=0)
+        columns = _columns(width, self._longest, self._every)
         names = Names(frozenset(one.client for one in shown), view.profile_names)
-        return [_row(one, partial(_line, one, view, width, columns, names)) for one in shown]
+        return [_row(one, partial(_line, one, view, width, columns, names, dims=self.live)) for one in shown]
+
+    def _empty(self, view: View, width: int) -> list[Line]:
+        return super()._empty(view, width) if view.snapshot else []
+
+
+class PastTable(RequestTable):
+    """Table of past requests. The page sets `found` and `nothing`, and filters by what the daemon finds."""
+
+    title = "past requests"
+    live = False
+    nothing = "reading the past…"
+    found: tuple[Request, ...] = ()
+    goes_on = False
+    _every = PAST_COLUMNS
+
+    def shown(self, view: View) -> Sequence[Request]:  # noqa: ARG002 - the page has read them
+        return self.found
+
+    def set_filter(self, text: str) -> None:
+        pass
+
+    def count_text(self, count: int) -> str:
+        return f"{count}+" if self.goes_on else f"{count}"
 
 
 def _row(one: Request, line: Callable[[], Line]) -> TableRow:
@@ -183,13 +216,16 @@ def _by_client(view: View) -> tuple[Request, ...]:
     return (*open_, *view.requests[len(open_) :])
 
 
-def _line(request: Request, view: View, width: int, columns: Sequence[Column[Progress]], names: Names) -> Line:
+def _line(
+    request: Request, view: View, width: int, columns: Sequence[Column[Progress]], names: Names, *, dims: bool = True
+) -> Line:
+    """Format a request; an ended one is dim beside those that run."""
     live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
     of = Progress(request, live, view.known_at, view.here - (view.now - view.known_at), _node(request, view))
     line = styled(" ") + _name(request.client, _client(width), names.clients) + styled(" ")
     line += _name(request.profile, _profile_cells(width, columns), names.profiles)
     line += figures(columns, of)
-    if request.state not in OPEN:
+    if dims and request.state not in OPEN:
         line = dimmed(line)
     line += styled("  ") + _phase(of, view)
     return line if view.connection is ConnectionState.LIVE else dimmed(line)
@@ -218,36 +254,3 @@ def _words(one: Request) -> str:
     """Return the text that the search looks in: every request's JSON has the same keys."""
     told = (one.id, one.client, one.session, one.key, one.profile, one.route, one.finish_reason, one.error)
     return " ".join(word for word in told if word)
-
-
-class RequestDetail(Panel):
-    """Details of the request under the cursor. `chosen` is its id."""
-
-    chosen: str | None = None
-
-    def draw(self, view: View, width: int, height: int) -> list[Line]:
-        request = next((r for r in view.requests if r.id == self.chosen), None)
-        title = styled(f"{request.client} · {request.id}") if request else styled("no request")
-        keys = key_hints(("⏎", "time line"), ("R", "replay")) if request else EMPTY
-        return frame(_detail(request, view) if request else [], width, EdgeText(title, keys), height=height)
-
-
-def _detail(request: Request, view: View) -> list[Line]:
-    waited = (request.granted_at or request.finished_at or view.now) - request.started_at
-    whole = (request.finished_at or view.now) - request.started_at
-    parts = [
-        f"{request.route}{' stream' if request.stream else ''}",
-        f"status {number(request.status)}",
-        f"ended by {request.finish_reason or DASH}",
-        *([f"session {request.session}"] if request.session else []),
-    ]
-    times = [
-        f"waited {duration(max(waited, 0.0))}",
-        *filter(None, [held_text(request, view.now)]),
-        f"ttft {number(request.ttft_s, 3, ' s')}",
-        f"total {duration(max(whole, 0.0))}",
-    ]
-    wrong = f"error {request.error}" if request.error else words.stuck_on(request, view)
-    error = styled(wrong, Style.BAD)
-    made = styled("sent by sparkdash itself: the demo's traffic", Style.DIM) if request.internal else EMPTY
-    return [styled(" · ".join(parts), Style.PLAIN), styled(" · ".join(times), Style.PLAIN), error or made]

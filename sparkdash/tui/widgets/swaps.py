@@ -1,7 +1,4 @@
-"""Table of the ended swaps, the details of one swap, and the notices.
-
-Rule: a failed swap shows its message, its hint and the engine's last log lines.
-"""
+"""Table of the ended swaps, and the notices."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.dialog_texts import MOST_LOG, failure_rows, swap_lines
+from sparkdash.tui.lines.dialog_texts import MOST_LOG, failure_rows, kill_key
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
     EMPTY,
@@ -31,11 +28,11 @@ from sparkdash.tui.text import (
     styled,
     wrap,
 )
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
-WHEN, TOOK, OUTCOME = 9, 8, 14
+WHEN, TOOK, OUTCOME, MOST_NAME, LEAST_REASON = 9, 8, 14, 32, 12
 
 
 def local_time(at: float | None, now: float, here: float) -> str:
@@ -68,7 +65,7 @@ class SwapTable(Table):
             dated.append((one.ended_at or 0.0, row))
         for kill in _kills(view):
             line = partial(_kill_line, kill, view, width)
-            dated.append((kill.at, TableRow(_kill_key(kill), line, kill.model_dump_json, f"guard {kill.profile}")))
+            dated.append((kill.at, TableRow(kill_key(kill), line, kill.model_dump_json, f"guard {kill.profile}")))
         return [row for _, row in sorted(dated, key=lambda each: -each[0])]
 
 
@@ -77,20 +74,22 @@ def _kills(view: View) -> Sequence[GuardKill]:
     return guard.kills if guard else ()
 
 
-def _kill_key(kill: GuardKill) -> str:
-    return f"kill {kill.profile} {kill.at}"
-
-
 def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
     name = _name_cells(width)
     when = pad(styled(f" {local_time(kill.at, view.now, view.here)}", Style.DIM), WHEN + 1)
     dash, left = styled(DASH, Style.DIM), styled(shorten_apart(kill.profile, name, view.profile_names))
     names = pad(dash, name) + styled(" ") + pad(left, name)
-    return when + names + align_right(dash, TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
+    line = when + names + align_right(dash, TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
+    return _with_reason(line, kill.reason, width)
 
 
 def _name_cells(width: int) -> int:
-    return max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
+    return min(max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12), MOST_NAME)
+
+
+def _with_reason(line: Line, why: str, width: int) -> Line:
+    """Put the reason behind a row where it has room; Enter shows all of it."""
+    return clip(line + styled(f"  {why}", Style.DIM), width) if width - length(line) > LEAST_REASON else line
 
 
 def _words(swap: Swap) -> str:
@@ -111,34 +110,9 @@ def _line(swap: Swap, view: View, width: int) -> Line:
         came += styled(f" on {boxes}", Style.DIM)
     names = pad(came, name) + styled(" ")
     names += pad(styled(shorten_apart(", ".join(swap.evict) or DASH, name, view.profile_names), Style.DIM), name)
-    return when + names + align_right(styled(duration(took)), TOOK) + styled("  ") + styled(word, style)
-
-
-class SwapDetail(Panel):
-    """Details of the swap under the cursor: cause, stage times, failure. `chosen` is its id."""
-
-    chosen: str | None = None
-
-    def draw(self, view: View, width: int, height: int) -> list[Line]:
-        swaps = view.snapshot.swaps if view.snapshot else ()
-        swap = next((one for one in swaps if one.id == self.chosen), None)
-        if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
-            height = max((len(swap_lines(one, width - 4)) for one in swaps), default=1) + 2
-        kill = next((one for one in _kills(view) if _kill_key(one) == self.chosen), None)
-        if kill is not None:
-            title = styled(kill.profile)
-            body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Style.BAD)
-        else:
-            title = _swap_name(swap, view)
-            body = swap_lines(swap, width - 4, max(height - 9, 2)) if swap else []
-        return frame(body, width, EdgeText(title, key_hint("⏎", "all of it")), height=height)
-
-
-def _swap_name(swap: Swap | None, view: View) -> Line:
-    if swap is None:
-        return styled("no swap")
-    boxes = view.boxes(swap.nodes) if swap.nodes else ""
-    return styled(swap.target or "stop") + (styled(f" on {boxes}", Style.DIM) if boxes else EMPTY)
+    why = swap.failure.message if swap.failure else words.CAUSES[swap.cause]
+    line = when + names + align_right(styled(duration(took)), TOOK) + styled("  ") + pad(styled(word, style), OUTCOME)
+    return _with_reason(line, why, width)
 
 
 class NoticeList(Panel):
