@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
     name: str
     glyph: str
-    bytes: float | None
+    bytes: int | None
     style: Style
 
 
@@ -158,7 +158,7 @@ def _stretches(memory: Memory) -> tuple[Part, ...]:
     """Return the stretches as the legend tells them, by tenths of a GiB: those of an idle box are the same for long."""
     parts = (*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Style.PLAIN))
     return tuple(
-        part if part.bytes is None else part._replace(bytes=round(part.bytes / TENTH) * TENTH) for part in parts
+        part if part.bytes is None else part._replace(bytes=int(round(part.bytes / TENTH) * TENTH)) for part in parts
     )
 
 
