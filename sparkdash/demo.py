@@ -20,10 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-import structlog
 import uvloop
 
-from sparkdash import catalog, daemon, log, paths
+from sparkdash import catalog, daemon, paths
 from sparkdash.catalog import Catalog
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import DaemonError, HostError
@@ -33,7 +32,6 @@ from sparkdash.units import GIB
 if TYPE_CHECKING:
     from sparkdash.sim.box import SimulatedBoxes
 
-LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
 """The profile that runs when the demo opens."""
 TWICE = "gpt-oss-20b"
@@ -117,7 +115,6 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _serve(options: DemoOptions) -> int:
-    log.configure()
     with _own_folders() as folder:
         uvloop.run(_live(folder, options))
     return 0

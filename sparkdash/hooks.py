@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import structlog
-
 from sparkdash.bus import Bus
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState
@@ -31,6 +29,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import HostError, SparkdashError, UpstreamError
 from sparkdash.host.command import begin_child, end_child
+from sparkdash.log import LOG
 from sparkdash.settings import Hook, HookEventKind
 from sparkdash.units import duration
 from sparkdash.upstream import Upstream, encode_headers
@@ -259,7 +258,6 @@ def _failed(hook: Hook, what: str) -> HostError:
     )
 
 
-LOG = structlog.get_logger("sparkdash.hooks")
 AT_ONCE = 4
 """Hooks that run at the same time."""
 WAITING = 64

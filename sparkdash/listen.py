@@ -1,4 +1,4 @@
-"""Listeners of the daemon: its sockets, its lock, and a uvicorn that sleeps while no request comes."""
+"""Listeners of the daemon: its sockets, its lock, and the server over them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import resource
 import socket
 import ssl
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-import uvicorn
-
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.wire import ClientConnection, ConnectionLimit, RequestHeadCache, Shutdown, Turns
+from sparkdash.wire import ClientConnection, ConnectionLimit, ServerState
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 4096
@@ -60,7 +57,7 @@ class Tls:
     def check(self) -> None:
         """Check the TLS files. Raises HostError: `tls_unusable`, or `tls_key_open` when others may read the key."""
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.cert, self.key, password="")
+            self.context()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             why = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
             raise HostError(
@@ -73,89 +70,42 @@ class Tls:
                 f"Others may read or change the TLS key {self.key}.", code="tls_key_open", hint=f"chmod 600 {self.key}"
             )
 
-
-def _says_something(record: logging.LogRecord) -> bool:
-    """Drop records of cancelled requests: a followed log that uvicorn cuts at the daemon's end is no fault."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
-
-
-logging.getLogger("uvicorn.error").addFilter(_says_something)
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.cert, self.key, password="")
+        return context
 
 
-class Server(uvicorn.Server):
-    """uvicorn without its ten wake-ups a second and without its signal handling: the daemon has its own."""
+class Server:
+    """Serves an application on listening sockets until `stop`. The unix socket never speaks TLS."""
 
     def __init__(
         self, app: Any, tls: Tls | None = None, linger_s: float = 0.0, limit: ConnectionLimit | None = None
     ) -> None:
-        self._closing = Shutdown(linger_s)
-        connection: Any = partial(
-            ClientConnection, heads=RequestHeadCache(), turns=Turns(), closing=self._closing, limit=limit
-        )
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=connection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                date_header=False,
-                server_header=False,
-                timeout_graceful_shutdown=GRACE_S,
-                timeout_keep_alive=75,
-                ssl_certfile=tls.cert if tls else None,
-                ssl_keyfile=tls.key if tls else None,
-            )
-        )
+        self.state = ServerState(app, limit, linger_s)
+        self._tls = tls
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
         """Finish what is under way (at most GRACE_S) and return from `serve`. Idempotent."""
-        self.should_exit = True
         self._stop.set()
-
-    @property
-    def linger_s(self) -> float:
-        return self._closing.linger_s
 
     async def stopping(self) -> None:
         await self._stop.wait()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the servers; the unix socket never speaks TLS, as nobody is between its two ends."""
-        given = sockets or []
-        await super().startup([each for each in given if each.family != socket.AF_UNIX])
-        for each in given:
-            if each.family == socket.AF_UNIX:
-                self.servers.append(await asyncio.get_running_loop().create_server(self._protocol, sock=each))
-
-    def _protocol(self) -> asyncio.Protocol:
-        make: Any = self.config.http_protocol_class
-        protocol: asyncio.Protocol = make(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
-
-    async def main_loop(self) -> None:
-        """Wait for `stop`; uvicorn's own loop polls."""
-        await self.stopping()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Shut down, without uvicorn's pause of a tenth of a second where nobody is connected."""
-        self._closing.began = True
-        if self.server_state.connections or self.server_state.tasks:
-            await super().shutdown(sockets)
-            return
-        for server in self.servers:
+    async def serve(self, sockets: Iterable[socket.socket]) -> None:
+        loop, servers, sockets = asyncio.get_running_loop(), [], list(sockets)
+        tls = self._tls.context() if self._tls else None
+        for each in sockets:
+            context = None if each.family == socket.AF_UNIX else tls
+            made = partial(ClientConnection, self.state)
+            servers.append(await loop.create_server(made, sock=each, ssl=context, backlog=BACKLOG))
+        await self._stop.wait()
+        for server in servers:
             server.close()
-        for each in sockets or []:
+        for each in sockets:
             each.close()
+        await self.state.shut_down(GRACE_S)
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Logging: one line per event, to stderr, in structlog's key=value form.
+"""Logging: one line per event, to standard error: time, level, what happened, and figures as key=value.
 
 Rule: never a prompt, a key, or a body; ids, names and figures only. Rule 2: a log that cannot be written (a full disk,
 a terminal that is gone) ends nothing.
@@ -7,55 +7,60 @@ a terminal that is gone) ends nothing.
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
-from collections.abc import MutableMapping
-from typing import Any, TextIO, cast
-
-import structlog
+from collections.abc import Mapping
+from datetime import datetime
+from traceback import format_exception
 
 from sparkdash.redaction import masked
 from sparkdash.units import one_line, printable
 
+LEVELS = ("debug", "info", "warning", "error", "nothing")
+_QUOTED = frozenset(" \"'=")
+"""Characters of a value that is written in quotes."""
 
-class _Stderr:
-    """Standard error that drops what it cannot write: no caller fails because of the log."""
 
-    def write(self, text: str) -> None:
+class Log:
+    """Log of this process. `least`: the lowest of the LEVELS that is written."""
+
+    def __init__(self) -> None:
+        self.least = "info"
+
+    def debug(self, event: str, **facts: object) -> None:
+        self.log("debug", event, facts)
+
+    def info(self, event: str, **facts: object) -> None:
+        self.log("info", event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        self.log("warning", event, facts)
+
+    def error(self, event: str, **facts: object) -> None:
+        self.log("error", event, facts)
+
+    def exception(self, event: str, exc_info: BaseException | None = None, **facts: object) -> None:
+        """Log an error with its traceback; without one the error that is being handled."""
+        self.log("error", event, facts, exc_info or sys.exception())
+
+    def log(self, level: str, event: str, facts: Mapping[str, object], error: BaseException | None = None) -> None:
+        if LEVELS.index(level) < LEVELS.index(self.least):
+            return
+        told = " ".join(f"{key}={_shown(value)}" for key, value in facts.items())
+        line = f"{datetime.now().isoformat()} [{level:<9}] {_one_line(event):<30} {told}".rstrip()
+        trace = "" if error is None else printable(masked("".join(format_exception(error))))
         with contextlib.suppress(OSError):
-            sys.stderr.write(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{line}\n{trace}")
             sys.stderr.flush()
 
 
-def _shown(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape text of engines, clients and podman: it must neither steer the log's terminal nor begin a line of its
-    own.
-    """
-    return {key: _plain(key, value) for key, value in event.items()}
+def _one_line(text: str) -> str:
+    """Escape text of engines, clients and podman: it must neither steer the terminal nor begin a line of its own."""
+    return one_line(masked(text))
 
 
-def _plain(key: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    clean = masked(value)
-    return printable(clean) if key == "exception" else one_line(clean)
+def _shown(value: object) -> str:
+    text = _one_line(str(value))
+    return repr(text) if isinstance(value, str) and not _QUOTED.isdisjoint(text) else text
 
 
-def configure(*, level: int = logging.INFO) -> None:
-    """Set structlog up for the daemon; plain text, colours only on a terminal."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=False),
-            structlog.processors.format_exc_info,
-            _shown,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
-        cache_logger_on_first_use=True,
-    )
+LOG = Log()

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
-import structlog
-
 from sparkdash import __version__
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
+from sparkdash.log import LOG
 from sparkdash.paths import install_command
 
-LOG = structlog.get_logger("sparkdash.tracing")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 CLOSE_S = 2.0
 """Longest wait for the last spans when the daemon ends."""
@@ -132,6 +130,7 @@ class RequestTracer:
     def __init__(self, snapshot: Callable[[], Snapshot], publish: Callable[[Fact], object]) -> None:
         self._snapshot = snapshot
         self._writer = _writer(publish) if traces_wanted() else None
+        self.is_on = self._writer is not None
         self._thread = ThreadPoolExecutor(1, "traces")
         self._waiting = 0
 

@@ -23,7 +23,6 @@ import closing_servers
 import hypothesis
 import own_run
 import pytest
-import structlog
 import uvloop
 from daemons import Daemon, own_folder_variables
 from docker_daemon import DockerDaemon
@@ -31,6 +30,8 @@ from own_run import engine_ports
 from run_times import RunTimes
 from thorough import tries
 from xdist.scheduler import LoadScopeScheduling
+
+from sparkdash.log import LOG
 
 closing_servers.fix()
 hypothesis.settings.register_profile("sparkdash", deadline=None, max_examples=max(tries(100), 25))
@@ -93,10 +94,9 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_log() -> Iterator[None]:
-    """A command that sets the log up writes to what is its stderr now; the next test has another."""
-    yield
-    structlog.reset_defaults()
+def own_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that logs less does so for its own test alone."""
+    monkeypatch.setattr(LOG, "least", LOG.least)
 
 
 def pytest_sessionstart() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.history import MOST_POINTS, MOST_ROWS, RequestOrder, UsageGroup
-from sparkdash.limits import COUNT, PRINTABLE, WORD
+from sparkdash.limits import COUNT, NAME, PRINTABLE, WORD
 
 Cause = Literal["user", "bench"]
 """Party for which a profile is brought up."""
@@ -47,86 +47,95 @@ class RequestId(ApiRequest):
     request_id: str
 
 
+LATEST = 1e11
+"""Latest time that is accepted: the year 5138."""
+Names = Annotated[list[str] | None, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+"""Parameter that may be repeated in a query."""
+Since = Annotated[float | None, Field(ge=0, le=LATEST, description="Beginning, Unix seconds")]
+Until = Annotated[float | None, Field(ge=0, le=LATEST, description="End, Unix seconds; else now")]
+OfProfile = Annotated[str | None, Field(max_length=NAME, description="Only this profile, by its full name")]
+OfClient = Annotated[str | None, Field(max_length=NAME, description="Only this client")]
+
+
 class FeedPosition(ApiRequest):
     """Number of the last event that the listener has; without it the feed begins with a snapshot."""
 
-    since: int | None = None
+    since: int | None = Field(default=None, ge=0, description="Go on after this event")
 
 
 class IncidentQuery(ApiRequest):
     """Profile whose incidents are listed (without it: all profiles), and the most that are listed."""
 
-    profile: str | None = None
-    limit: int = 100
+    profile: str | None = Field(default=None, description="Only those of this profile, by name or alias")
+    limit: int = Field(default=100, ge=1, le=COUNT, description="At most so many")
 
 
 class DoctorQuery(ApiRequest):
     """Names of the checks to run; without names all of them run."""
 
-    check: list[str] | None = None
+    check: Names = Field(default=None, description="Only these checks; may be repeated")
 
 
 class SeriesQuery(ApiRequest):
     """Figure of a profile's engine, or without a profile of a box; the last hour without `since` and `until`."""
 
-    figure: str
-    profile: str | None = None
-    node: str | None = None
-    since: float | None = None
-    until: float | None = None
-    points: int = Field(default=POINTS, ge=1, le=MOST_POINTS)
+    figure: str = Field(max_length=NAME, description="A name of /api/history/figures")
+    profile: OfProfile = None
+    node: str | None = Field(default=None, max_length=NAME, description="Another node than this one")
+    since: Since = None
+    until: Until = None
+    points: int = Field(default=POINTS, ge=1, le=MOST_POINTS, description="At most so many buckets, about")
 
 
 class RecentQuery(ApiRequest):
     """Figures over the last `seconds`, in buckets of `step_s` seconds; all figures without names."""
 
-    figure: list[str] | None = None
-    seconds: float = Field(default=600.0, ge=1, le=3600)
-    step_s: float = Field(default=2.0, ge=1, le=60)
+    figure: Names = Field(default=None, description="Only these figures; may be repeated")
+    seconds: float = Field(default=600.0, ge=1, le=3600, description="Length of the period")
+    step_s: float = Field(default=2.0, ge=1, le=60, description="Seconds of a bucket")
 
 
 class UsageQuery(ApiRequest):
     """Group by which requests are added up; the last day without `since` and `until`."""
 
-    by: UsageGroup = "profile"
-    since: float | None = None
-    until: float | None = None
-    profile: str | None = None
-    client: str | None = None
-    offset_s: int = Field(default=0, ge=-86400, le=86400)
-    """Seconds east of UTC, for the beginning of days."""
+    by: UsageGroup = Field(default="profile", description="What the requests are added up by")
+    since: Since = None
+    until: Until = None
+    profile: OfProfile = None
+    client: OfClient = None
+    offset_s: int = Field(default=0, ge=-86400, le=86400, description="Seconds east of UTC, for the days")
 
 
 class PastRequestQuery(ApiRequest):
     """Filters, order and page of ended requests."""
 
-    since: float | None = None
-    until: float | None = None
-    profile: str | None = None
-    client: str | None = None
-    session: str | None = None
-    status: str | None = Field(default=None, pattern=STATUS)
-    min_ttft: float | None = None
-    sort: RequestOrder = "newest"
-    limit: int = Field(default=100, ge=1, le=MOST_ROWS)
-    after: str | None = None
+    since: Since = None
+    until: Until = None
+    profile: OfProfile = None
+    client: OfClient = None
+    session: str | None = Field(default=None, description="Session, as the client's header names it")
+    status: str | None = Field(default=None, pattern=STATUS, description="done, failed, gone or an HTTP status")
+    min_ttft: float | None = Field(default=None, ge=0, description="Seconds to the first token, at least")
+    sort: RequestOrder = Field(default="newest", description="Newest first, or the greatest of a figure")
+    limit: int = Field(default=100, ge=1, le=MOST_ROWS, description="At most so many")
+    after: str | None = Field(default=None, max_length=NAME, description="`next` of the answer before")
 
 
 class MarkQuery(ApiRequest):
     """Period of the marks, the last day without `since` and `until`; profile whose marks are listed, or all."""
 
-    since: float | None = None
-    until: float | None = None
-    profile: str | None = None
-    limit: int = Field(default=MOST_ROWS, ge=1, le=MOST_ROWS)
+    since: Since = None
+    until: Until = None
+    profile: OfProfile = None
+    limit: int = Field(default=MOST_ROWS, ge=1, le=MOST_ROWS, description="At most so many, the newest")
 
 
 class LogQuery(ApiRequest):
     """Profile whose engine's log is read, how many of its last lines, and whether to go on while the engine lives."""
 
     name: str
-    tail: int | None = None
-    follow: bool = False
+    tail: int | None = Field(default=None, ge=0, le=COUNT, description="Only the last so many lines")
+    follow: bool = Field(default=False, description="Go on while the engine lives")
 
 
 class PullBody(ApiRequest):

@@ -154,10 +154,27 @@ class Row(Generic[P]):
     Parameters that the path names go there; the others go into the body of a POST, or into the query.
     """
 
-    def __init__(self, method: Method, path: str, request: Callable[P, ApiRequest]) -> None:
+    def __init__(self, method: Method, path: str, request: Callable[P, ApiRequest], summary: str) -> None:
         self.method = method
         self.path = path
         self.request = request
+        self.summary = summary
+
+    @property
+    def model(self) -> type[ApiRequest]:
+        return self.request  # type: ignore[return-value]  # its signature is what a client's method takes
+
+    @property
+    def in_path(self) -> frozenset[str]:
+        """Names of the parameters in the path."""
+        return frozenset(part["name"] for part in _PATH_PARAMETER.finditer(self.path))
+
+    @property
+    def pattern(self) -> str:
+        """Regular expression of the path, with a group for each parameter."""
+        return _PATH_PARAMETER.sub(
+            lambda part: f"(?P<{part['name']}>{'.*' if part['slashes'] else '[^/]+'})", self.path
+        )
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> HttpCall:
         """Build the request, without what the caller left out. Raises AdmissionError `invalid_request`."""
@@ -197,9 +214,8 @@ class Call(Row[P], Generic[P, T]):
         status: int = 200,
         silence_s: float | None = ANSWER_S,
     ) -> None:
-        super().__init__(method, path, request)
+        super().__init__(method, path, request, summary)
         self.answer = answer
-        self.summary = summary
         self.status = status
         self.silence_s = silence_s
 
@@ -236,9 +252,8 @@ class Stream(Row[P], Generic[P, T]):
         *,
         silence_s: float | None = None,
     ) -> None:
-        super().__init__(method, path, request)
+        super().__init__(method, path, request, summary)
         self.reader = reader
-        self.summary = summary
         self.silence_s = silence_s
 
     @overload

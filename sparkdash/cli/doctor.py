@@ -115,12 +115,11 @@ def _group_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
 
 
 def probe_box() -> Probe:
-    import logging
-
-    from sparkdash import log, settings
+    from sparkdash import settings
     from sparkdash.doctor import Probe
+    from sparkdash.log import LOG
 
-    log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
+    LOG.least = "error"  # what NVML keeps from us is a finding, not a line in the log
     try:
         known, problem = settings.load_settings(), None
     except ProfileError as error:

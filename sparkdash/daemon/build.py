@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from sparkdash import __version__, keyring, listen, paths
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
@@ -39,6 +37,7 @@ from sparkdash.hooks import HookDispatcher
 from sparkdash.host.evidence import EvidenceTaker
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.runtime import OneNode
+from sparkdash.log import LOG
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.redaction import remember_secrets
 from sparkdash.settings import Settings, settings_file
@@ -52,8 +51,6 @@ from sparkdash.tracing import RequestTracer
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
-
-LOG = structlog.get_logger("sparkdash")
 
 
 def _gateway_deps(
@@ -75,7 +72,12 @@ def _gateway_deps(
         shutdown=partial(control_actions.shutdown, daemon),
         choices=lambda: supervisor.settings.any,
         traffic=parts.traffic,
-        record=record_in(store.record_request, supervisor.served, daemon.exporter.record, tracer.record),
+        record=record_in(
+            store.record_request,
+            supervisor.served,
+            daemon.exporter.record,
+            *((tracer.record,) if tracer.is_on else ()),
+        ),
         metrics=daemon.exporter.page,
         history=store.history,
         keys=listeners.keys,
@@ -235,7 +237,7 @@ def _supervisor(daemon: Daemon, profiles: Catalog) -> Supervisor:
 def _server(deps: Deps, listeners: Listeners) -> listen.Server:
     limit = ConnectionLimit(listen.most_connections(), partial(publish_notice, deps.bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
-    return listen.Server(Gateway(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
+    return listen.Server(Gateway(deps), listeners.tls, linger_s=linger_s, limit=limit)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

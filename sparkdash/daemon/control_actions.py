@@ -8,8 +8,6 @@ import platform
 from collections.abc import Sequence
 from importlib import import_module
 
-import structlog
-
 from sparkdash import __version__, paths
 from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
@@ -24,10 +22,9 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.inventory import Image, stock_of
 from sparkdash.host.local_weights import Presence
 from sparkdash.host.memory.account import Sources, account_for_memory
+from sparkdash.log import LOG
 from sparkdash.nodes.shipping.shipper import stock_of_nodes
 from sparkdash.settings import settings_file
-
-LOG = structlog.get_logger("sparkdash")
 
 
 async def bench_runs(run: str | None, *, simulated: bool) -> bytes:

@@ -12,10 +12,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import structlog
 import uvloop
 
-from sparkdash import listen, log, paths
+from sparkdash import listen, paths
 from sparkdash.daemon import listeners, reloading
 from sparkdash.daemon.build import build_daemon
 from sparkdash.daemon.daemon import Daemon, Parts
@@ -28,9 +27,9 @@ from sparkdash.host.log_limit import limit_logs
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
 from sparkdash.host.runtime import Runtime
+from sparkdash.log import LOG
 from sparkdash.settings import Settings
 
-LOG = structlog.get_logger("sparkdash")
 ENDING = (signal.SIGINT, signal.SIGTERM)
 STDIN = 0
 
@@ -119,10 +118,10 @@ async def _end_requests(daemon: Daemon) -> None:
     await daemon.server.stopping()
     if daemon.parts.before_stop is not None:
         await daemon.parts.before_stop(daemon)
-    await asyncio.sleep(daemon.server.linger_s)  # requests on kept connections are still served
+    await asyncio.sleep(daemon.server.state.linger_s)  # requests on kept connections are still served
     daemon.supervisor.retire(cut=False)
     daemon.bus.end()  # dashboards look for the next daemon, instead of keeping this one
-    await asyncio.sleep(FAREWELL_S - daemon.server.linger_s)
+    await asyncio.sleep(FAREWELL_S - daemon.server.state.linger_s)
     daemon.supervisor.retire(cut=True)
 
 
@@ -163,7 +162,6 @@ FILES = 65_536
 
 def run(load_settings: Callable[[], Settings]) -> None:
     """Serve until SIGTERM or SIGINT. Raises SparkdashError for a failed start or a crashed supervisor."""
-    log.configure()
     raise_file_limit()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
     notifier, settings = listeners.notifier_from_environment(), load_settings()

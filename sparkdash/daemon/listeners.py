@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from sparkdash import listen, paths
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.keyring import Keyring, keys_file
+from sparkdash.log import LOG
 from sparkdash.settings import Settings
 from sparkdash.wire import Crowding
 
@@ -161,9 +160,6 @@ def _hosts(host: str) -> set[str]:
 def _shown(sock: socket.socket) -> str:
     name = sock.getsockname()
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
-
-
-LOG = structlog.get_logger("sparkdash")
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from sparkdash.bus import Bus
 from sparkdash.domain.event import ActiveAlert, AlertsChanged, Fact, Level, Notice, SampleTaken
 from sparkdash.domain.history import all_figures, measured_of
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
+from sparkdash.log import LOG
 from sparkdash.settings import Alert
 from sparkdash.store import Store
-
-LOG = structlog.get_logger("sparkdash")
 
 _Place = tuple[Alert, str, str]
 """Alert, profile and node."""

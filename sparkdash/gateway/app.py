@@ -1,6 +1,6 @@
 """The gateway as one application: which handler a request belongs to, and whether its caller may use it.
 
-`/v1/*` never passes through FastAPI. See DESIGN.md for the way of a request through the rooms.
+See DESIGN.md for the way of a request through the rooms.
 """
 
 from __future__ import annotations
@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from functools import cached_property
+from functools import partial
 from typing import NamedTuple
-
-from fastapi import FastAPI
 
 from sparkdash.api.answers import GatewayHealth
 from sparkdash.domain.engine import EngineState
@@ -22,10 +20,10 @@ from sparkdash.gateway.apis import llama_swap, ollama, pages
 from sparkdash.gateway.apis.models import model_list_handler
 from sparkdash.gateway.apis.pages import serve_metrics
 from sparkdash.gateway.apis.responses import RESPONSES, ResponseFiles, Responses
-from sparkdash.gateway.control.app import build_control_app
-from sparkdash.gateway.control.routes import set_caller
+from sparkdash.gateway.control.app import serve_call
+from sparkdash.gateway.control.routes import ControlCall
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body, with_headers
+from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.http.headers import HeaderList, profiles_since
 from sparkdash.gateway.protocol import problems
@@ -92,7 +90,6 @@ class MatchedRoute(NamedTuple):
     """Whether the request is work for an engine, within its key's limits."""
 
 
-_RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=True)
 _JSON = [(b"content-type", b"application/json")]
 _VARY = [(b"vary", b"Accept")]
 """Header of health answers: at the root a browser gets a page, a client of Ollama the words that it tests."""
@@ -127,24 +124,12 @@ class Gateway:
         folder = deps.responses
         self._responses = None if folder is None else Responses(ResponseFiles(folder, deps.settings.responses_mib))
 
-    @cached_property
-    def control(self) -> FastAPI:
-        """The FastAPI side with the OpenAPI description, built on first use: see `ready`."""
-        return build_control_app()
-
-    def ready(self) -> Gateway:
-        """Build what is otherwise built on first use, and return the gateway."""
-        _ = self.control
-        return self
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             exchange = Exchange.from_asgi(scope, receive, send)
             await self._answer(KnownHead(exchange.head), exchange)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})
-        else:
-            await self.control(scope, receive, send)
 
     def serve_channel(self, channel: RequestChannel) -> Awaitable[None]:
         known = channel.head.memo
@@ -188,7 +173,10 @@ class Gateway:
     def _route(self, head: ParsedHead) -> MatchedRoute:
         if head.method == "POST" and is_plain(head.raw_path):
             kept = self._responses if head.raw_path == RESPONSES else None
-            return _RELAYED if kept is None else MatchedRoute(kept.create, KeyScope.INFERENCE, counts=True)
+            if kept is None:
+                relay = partial(passthrough.relay_request, route=find_route(head.raw_path))
+                return MatchedRoute(relay, KeyScope.INFERENCE, counts=True)
+            return MatchedRoute(kept.create, KeyScope.INFERENCE, counts=True)
         if guard.is_preflight(head.headers, head.method):
             return MatchedRoute(_answer_preflight, None, counts=False)
         if pages.wants_page(head):
@@ -231,14 +219,10 @@ class Gateway:
         except SparkdashError as error:
             await exchange.refuse(error)
             return
-        scope, receive, send = exchange.asgi_triple()
-        send = with_headers(guard.NO_READERS, send)
-        scope["path"] = head.path  # FastAPI must look up the very path that was admitted
-        set_caller(scope, deps, key)
+        call = ControlCall(deps, exchange, key)
         if deps.audit is not None and exchange.method not in READ:
-            who = "socket" if head.unix else f"key {key.name}" if key else "anyone"
-            send = audit.audited_send(send, deps.audit, who, scope, body, deps.clock())
-        await self.control(scope, replay_body(body, receive), send)
+            call.note = audit.note_of(exchange, body, deps.audit, deps.clock())
+        await serve_call(call, body)
 
 
 async def _answer_preflight(_deps: Deps, exchange: Exchange) -> None:

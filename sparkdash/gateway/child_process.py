@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import logging
 import os
 import socket
 import sys
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import psutil
-import structlog
 
 from sparkdash import listen
 from sparkdash.errors import BadAnswerError, EngineDeadError, HostError, UpstreamError
 from sparkdash.host import command
+from sparkdash.log import LOG
 from sparkdash.paths import install_command
 from sparkdash.upstream import EngineResponse, Upstream, encode_headers
 
@@ -40,7 +39,7 @@ def serve_child(app: App, program: str) -> None:
     """Serve `app` until standard input ends; `program` is how the process was started, for its usage."""
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway sees a broken stream by its end
+    LOG.least = "nothing"  # the gateway sees a broken stream by its end
     asyncio.run(_serve(app, parser.parse_args().fd))
     os._exit(0)  # an orderly exit of large libraries takes a second, and the daemon waits for it
 
@@ -81,7 +80,6 @@ def _say_ready() -> None:
     os.dup2(2, 1)  # the pipe is not read any more: a library that prints would fill it and block
 
 
-LOG = structlog.get_logger("sparkdash.children")
 READY_S = 60.0
 """Limit of a start: its disk may be busy with weights."""
 LAST_LINES = 20

@@ -75,18 +75,8 @@ class RowPublisher:
             publish()
 
 
-class RunningRequests:
-    """Registry of waiting and running requests."""
-
-    def __init__(self) -> None:
-        self._offs: dict[str, EndRequest] = {}
-
-    def begun(self, request_id: str, off: EndRequest) -> None:
-        """Register a request; `off` cancels it with the reason `request_cancelled`, at most once."""
-        self._offs[request_id] = off
-
-    def ended(self, request_id: str) -> None:
-        self._offs.pop(request_id, None)
+class RunningRequests(dict[str, EndRequest]):
+    """Waiting and running requests by id, each with the function that ends it."""
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request: its client is told, and its engine stops working on it.
@@ -94,7 +84,7 @@ class RunningRequests:
         Raises:
             AdmissionError: code `request_not_found`, status 404: it is over, or there never was one.
         """
-        off = self._offs.pop(request_id, None)
+        off = self.pop(request_id, None)
         if off is None:
             raise AdmissionError(
                 f"No request {shown(request_id)!r} is waiting or running.",

@@ -44,19 +44,20 @@ class Exclusive:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._now = monotonic
-        self._held: ExclusiveHold | None = None
+        self.taken: ExclusiveHold | None = None
+        """The last hold; it may have lapsed."""
 
     @property
     def held(self) -> ExclusiveHold | None:
-        if self._held is not None and self._held.lapses_at <= self._now():
-            self._held = None
-        return self._held
+        if self.taken is not None and self.taken.lapses_at <= self._now():
+            self.taken = None
+        return self.taken
 
     def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> ExclusiveHold:
         """Take the lease for TTL_S. Raises AdmissionError: code `held`: another has it."""
         self.only()
-        self._held = replace(self._right(secrets.token_urlsafe(16), holder, expected_s), shares=shares)
-        return self._held
+        self.taken = replace(self._right(secrets.token_urlsafe(16), holder, expected_s), shares=shares)
+        return self.taken
 
     def renew(self, token: str, expected_s: float | None = None) -> ExclusiveHold:
         """Renew the lease for TTL_S. Raises AdmissionError: code `lease_lost`: it had lapsed."""
@@ -68,14 +69,14 @@ class Exclusive:
                 status=409,
                 hint="Take a new lease.",
             )
-        self._held = replace(self._right(token, held.holder, expected_s), shares=held.shares, ends=held.ends)
-        return self._held
+        self.taken = replace(self._right(token, held.holder, expected_s), shares=held.shares, ends=held.ends)
+        return self.taken
 
     def release(self, token: str) -> bool:
         """Release the lease; False: not the holder's token, or the lease has lapsed."""
         if self.held is None or not self.held.by(token):
             return False
-        self._held = None
+        self.taken = None
         return True
 
     def end(self) -> None:
@@ -83,12 +84,10 @@ class Exclusive:
         held = self.held
         if held is None:
             raise AdmissionError("No client has this box to itself.", code="not_held", status=409)
-        self._held = replace(held, ends=True)
+        self.taken = replace(held, ends=True)
 
     def admit(self, token: str | None) -> None:
         """Admit a request with that token. Raises AdmissionError: 503 `held`, with its holder and a Retry-After."""
-        if self._held is None:
-            return
         held = self.held
         if held is not None and not held.shares and (token is None or not held.by(token)):
             raise self._refusal(held)

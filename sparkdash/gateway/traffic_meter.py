@@ -39,20 +39,16 @@ class TokenEstimates:
     def output_tokens(self, events: int) -> int:
         return round(events * (self._tokens_per_event or FIRST_EVENTS))
 
-    def prompt_tokens(self, body: bytes) -> int | None:
-        """Estimate the prompt tokens of a body; None for an empty one, and one with pictures or sound."""
-        if not body or ENCODED in body:
-            return None
-        return max(1, round(len(body) / (self._bytes_per_token or FIRST_BYTES)))
+    def prompt_tokens(self, body_bytes: int) -> int:
+        return max(1, round(body_bytes / (self._bytes_per_token or FIRST_BYTES)))
 
     def learn_output(self, events: int, tokens: int | None) -> None:
         if tokens is not None and tokens >= LEAST_TOKENS and events > 0:
             self._tokens_per_event = _learned(self._tokens_per_event, tokens / events)
 
-    def learn_prompt(self, body_bytes: int, tokens: int | None) -> None:
+    def learn_prompt(self, bytes_per_token: float) -> None:
         """Learn from a body whose prompt was counted."""
-        if tokens is not None and tokens >= LEAST_TOKENS and body_bytes:
-            self._bytes_per_token = _learned(self._bytes_per_token, body_bytes / tokens)
+        self._bytes_per_token = _learned(self._bytes_per_token, bytes_per_token)
 
 
 def _learned(before: float | None, seen: float) -> float:
@@ -89,20 +85,30 @@ class ProfileTraffic:
     def began_text(self, now: float, ttft_s: float) -> None:
         self._firsts.append((now, ttft_s))
 
-    def ended(self, now: float, sent_at: float, tokens: int | None, *, is_stream: bool) -> None:
+    def add(
+        self, now: float, request: MeteredRequest, tokens: int | None, usage: TokenUsage | None, ttft_s: float | None
+    ) -> None:
+        """Add an ended request. `tokens`: of its output, counted or estimated; `usage`: the engine's own counts."""
         self._requests += 1
-        if is_stream:
+        if request.answer is not None:
             self._produced += tokens or 0
-        elif tokens and now > sent_at:
-            took = now - sent_at
+        elif tokens and request.sent_at is not None and now > request.sent_at:
+            took = now - request.sent_at
             self._late.append((now + min(took, LATE_S), tokens / took))
+        if usage is not None:
+            self._count(now, request, usage, ttft_s)
 
-    def count(self, now: float, usage: TokenUsage, ttft_s: float | None) -> None:
+    def _count(self, now: float, request: MeteredRequest, usage: TokenUsage, ttft_s: float | None) -> None:
         self._prompt += usage.prompt or 0
         self._cached += usage.cached or 0
         self._output += usage.completion or 0
-        if usage.prompt is not None and usage.cached is not None and ttft_s:
-            self._prompts.append((now, max(0, usage.prompt - usage.cached), ttft_s))
+        if usage.prompt is not None:
+            if usage.cached is not None and ttft_s:
+                self._prompts.append((now, max(0, usage.prompt - usage.cached), ttft_s))
+            if usage.prompt >= LEAST_TOKENS and request.body_bytes:
+                self.estimates.learn_prompt(request.body_bytes / usage.prompt)
+        if request.answer is not None:
+            self.estimates.learn_output(request.answer.text_events, usage.completion)
 
     def used(self, energy_wh: float, tokens: float) -> None:
         """Add energy, and the output tokens of the same time."""
@@ -193,8 +199,8 @@ class MeteredRequest:
     def __init__(self, meter: TrafficMeter, request_id: str, profile: str) -> None:
         self._meter = meter
         self.body_bytes = 0
-        """Bytes of the body; 0 for one that is not estimated."""
-        self._points: deque[tuple[float, int]] = deque(maxlen=32)
+        """Bytes of the body; 0 where they say nothing of the prompt's tokens."""
+        self._points: list[tuple[float, int]] = []
         self._tokens_before = 0
         self.id = request_id
         self.profile = profile
@@ -209,10 +215,8 @@ class MeteredRequest:
         self.looks = 0
         """Samples of the power within its life."""
 
-    def estimate_prompt(self, body: bytes) -> int | None:
-        found = self._meter.estimates(self.profile).prompt_tokens(body)
-        self.body_bytes = len(body) if found is not None else 0
-        return found
+    def prompt_estimate(self) -> int | None:
+        return self._meter.estimates(self.profile).prompt_tokens(self.body_bytes) if self.body_bytes else None
 
     def granted(self, profile: str, *, here: bool = True) -> None:
         """Mark it sent to the engine of this profile. `here`: the engine runs on this box."""
@@ -226,9 +230,6 @@ class MeteredRequest:
     def began_text(self, ttft_s: float) -> None:
         self.first_at = now = self._meter.monotonic()
         self._meter.profile(self.profile).began_text(now, ttft_s)
-
-    def ended(self, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
-        return self._meter.end(self, usage, ttft_s)
 
     def tokens(self) -> tuple[int | None, bool]:
         """Return the output tokens so far, and whether they are estimated; None without a stream."""
@@ -256,7 +257,7 @@ class MeteredRequest:
             base = min(self._points, key=lambda point: abs(now - point[0] - EACH_S), default=(self.first_at, 1))
             covers = now - base[0] if now - base[0] >= LEAST_S else None
             rate = None if covers is None else max(0.0, tokens - base[1]) / covers
-            self._points.append((now, tokens))
+            self._points = [*self._points[1 - POINTS :], (now, tokens)]
         silent = None if heard is None else max(0.0, now - heard)
         return LiveRequest(
             profile=self.profile,
@@ -305,21 +306,15 @@ class TrafficMeter:
     def end(self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
         if self._open.pop(request.id, None) is None or request.sent_at is None:
             return None
-        now, kept = self.monotonic(), self.profile(request.profile)
+        now = self.monotonic()
         tokens = usage.completion if usage is not None and usage.completion is not None else request.tokens()[0]
-        gain = request.gained(tokens)
-        is_stream = request.answer is not None
-        # without a stream, all of its tokens would come at its end
-        use = EnergyUse(request.sent_at, now, gain if is_stream else 0.0)
         if request.is_here:
+            gain = request.gained(tokens)
+            # without a stream, all of its tokens would come at its end
+            use = EnergyUse(request.sent_at, now, 0.0 if request.answer is None else gain)
             self._ended[request.id] = _RequestUse(request.profile, use, gain)
-        kept.ended(now, request.sent_at, tokens, is_stream=is_stream)
-        if usage is not None:
-            kept.count(now, usage, ttft_s)
-            kept.estimates.learn_prompt(request.body_bytes, usage.prompt)
-            if request.answer is not None:
-                kept.estimates.learn_output(request.answer.text_events, usage.completion)
-        return self._energy_of(request, now)
+        self.profile(request.profile).add(now, request, tokens, usage, ttft_s)
+        return None if request.energy_j is None else self._energy_of(request.energy_j, now)
 
     def look(self, now: float, unix: float, power: Power | None, *, busy: bool = False) -> TrafficLook:
         """Return the figures as of `now`. `power`: the box's power; `busy`: an engine works, for whomever."""
@@ -360,10 +355,10 @@ class TrafficMeter:
         for number, each in sent.items():
             each.used(None if shares is None else shares[number])
 
-    def _energy_of(self, request: MeteredRequest, now: float) -> float | None:
+    def _energy_of(self, energy_j: float, now: float) -> float | None:
         """Return the Wh of a request that ends: what was integrated, and the rest at the last power."""
         rest = self._energy.since_sample(now)
-        if request.energy_j is None or rest is None:
+        if rest is None:
             return None
         running = 1 + sum(each.sent_at is not None and each.is_here for each in self._open.values())
-        return (request.energy_j + rest / running) / JOULES_PER_WH
+        return (energy_j + rest / running) / JOULES_PER_WH

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host import meminfo
@@ -19,6 +17,7 @@ from sparkdash.host.memory import contiguity
 from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.processes.proc import PROC, anonymous_of_others, host_bytes
 from sparkdash.host.thread import in_thread
+from sparkdash.log import LOG
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,6 @@ class HostReader(Protocol):
         """Memory of all other processes: NVML's figures plus anonymous host memory."""
         ...
 
-
-LOG = structlog.get_logger("sparkdash.nvml")
 
 DEADLINE_S = 0.8
 """Longest wait for one reading (about ten calls, a few ms together), within a tick of telemetry."""

@@ -18,8 +18,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from sparkdash import __version__
 from sparkdash.domain.engine import Evidence, EvidenceRequest
 from sparkdash.host import command
@@ -28,10 +26,9 @@ from sparkdash.host.kernel_log import NOT_READABLE, KernelLog
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 from sparkdash.limits import INCIDENTS
+from sparkdash.log import LOG
 from sparkdash.redaction import masked, masked_values
 from sparkdash.units import one_line, printable
-
-LOG = structlog.get_logger("sparkdash.evidence")
 
 TAKE_S = 15.0
 """Time limit of all parts together; a part that is late is given up."""

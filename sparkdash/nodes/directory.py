@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
-
 from sparkdash.domain.cluster import Cables, Topology, topology_of
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, NodeState
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Runtime, node_unknown
+from sparkdash.log import LOG
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link_liveness import called
@@ -40,8 +39,6 @@ def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
         "ports), and try again after some seconds; docs/many-sparks.md says how.",
     )
 
-
-LOG = structlog.get_logger("sparkdash")
 
 FRESH_S = 25.0
 """Age at which a node's figures no longer tell its memory. While nobody looks and nothing runs they come every 15 s."""

@@ -69,7 +69,9 @@ class RequestTotals:
 
     def add(self, request: Request, profile: str, reason: Callable[[str, float, float], str]) -> None:
         """Add an ended request. `profile`: its label; `reason`: tells what a wait for a profile was for."""
-        client = self.client_label(request.client)
+        client = request.client
+        if client not in self.clients:
+            client = self.client_label(client)
         route = request.route if request.route in ROUTES else OTHER
         code = "" if request.status is None else str(request.status)
         self.requests[profile, client, route, code, _finish(request)] += 1
@@ -100,9 +102,7 @@ class RequestTotals:
         return made
 
     def client_label(self, client: str) -> str:
-        """Return the client's name, or OTHER once there are too many."""
-        if client in self.clients:
-            return client
+        """Return the name of a new client, or OTHER once there are too many."""
         if len(self.clients) >= MOST_CLIENTS:
             return OTHER
         self.clients.add(client)

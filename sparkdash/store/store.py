@@ -19,8 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-import structlog
-
 from sparkdash.domain import memory
 from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.event import Fact, Level, Notice
@@ -29,6 +27,7 @@ from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighi
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Start, Step, Swap, SwapOutcome, SwapPhase
+from sparkdash.log import LOG
 from sparkdash.store import rows, schema, transactions, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.past import RecentPast, RecordedHistory, unavailable
@@ -164,7 +163,6 @@ FIGURES_S = 1.0
 """Delay of further samples of a second: a sample that begins a second is written at once."""
 IDLE_FIGURES_S = 60.0
 """Delay that collects figures into one transaction while no engine runs."""
-LOG = structlog.get_logger("sparkdash.store")
 T = TypeVar("T")
 TOGETHER_S = 0.1
 """Requests finished in this time share a transaction, at a third of the cost; a crash loses them at most."""
@@ -423,7 +421,7 @@ class Store:
             self._put_off("The database could not be written", error)
         else:
             if error is not None:  # a fault of ours: a second try would fail as well
-                LOG.error("records could not be written and are lost", exc_info=error)
+                LOG.exception("records could not be written and are lost", exc_info=error)
             if self._journal is not None:
                 self._journal.written(journalled)
             self._well_again()

@@ -14,11 +14,10 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.memory import LoadContiguity
 from sparkdash.domain.request import Request
+from sparkdash.log import LOG
 from sparkdash.paths import read_small_file
 from sparkdash.store import rows, schema, usage
 from sparkdash.store.figures import (
@@ -182,7 +181,6 @@ def _delete_before(database: sqlite3.Connection, tiers: Iterable[Tier], before: 
         )
 
 
-LOG = structlog.get_logger("sparkdash.store")
 SUFFIX = "-marks"
 MOST_BYTES = 16 * 2**20
 """Size at which nothing more is added: the database has been unwritable for long."""

@@ -59,7 +59,7 @@ class Actor:
         """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
         self.incidents = Incidents(tools.registry, tools.store, tools.clock)
         self._watch = EngineWatch(tools, self.incidents, self.post)
-        self.leasing = Leasing(tools, lambda: self._profiles, self._watch, arrive=self.arrive, leave=self.leave)
+        self.leasing = Leasing(tools, self._profiles, self._watch, arrive=self.arrive, leave=self.leave)
         self.swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self.swaps.expected_s)
         self._counts_changed = asyncio.Event()
@@ -124,21 +124,22 @@ class Actor:
         self.idle.clear()
         self._news.set()
 
-    def arrive(self, move: moves.Arrive) -> str | None:
+    def arrive(self, move: moves.Arrive, now: float) -> str | None:
         """Return the profile that a request is granted at once, as nearly all are; None: it waits for the effects."""
         if not self._inbox:
-            granted = self._scheduler.grant_at_once(move, self._tools.clock.monotonic())
+            granted = self._scheduler.grant_at_once(move, now)
             if granted is not None:
-                self._note_count()
+                if not self._counts_changed.is_set():
+                    self._note_count()
                 return granted
         self.post(move)
         return None
 
-    def leave(self, ticket: str) -> None:
-        if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
-            self._note_count()
-        else:
+    def leave(self, ticket: str, now: float) -> None:
+        if self._inbox or not self._scheduler.end_at_once(ticket, now):
             self.post(moves.Leave(ticket))
+        elif not self._counts_changed.is_set():
+            self._note_count()
 
     async def ask(self, move: moves.Move) -> None:
         """Post the move; return when its orders are carried out. Raises DaemonError when the daemon ends."""
@@ -253,6 +254,7 @@ class Actor:
         """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""
         known, read = self._profiles, catalog.profiles
         self._profiles = {name: known[name] if known.get(name) == new else new for name, new in read.items()}
+        self.leasing.profiles = self._profiles
 
     def _swap_over(self, move: moves.SwapDone | moves.SwapFailed | moves.SwapCancelled) -> None:
         if runs := self.swaps.end(move):
@@ -319,10 +321,9 @@ class Actor:
                 waiter.set_result(None) if error is None else waiter.set_exception(error)
 
     def _note_count(self) -> None:
-        """Note a changed count of requests, which is published after a delay."""
-        if not self._counts_changed.is_set():
-            self.idle.clear()
-            self._counts_changed.set()
+        """Note that a count of requests has changed, which is published after a delay."""
+        self.idle.clear()
+        self._counts_changed.set()
 
     async def _tell_counts(self) -> None:
         while True:

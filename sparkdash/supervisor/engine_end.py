@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from sparkdash.domain.engine import Evidence, EvidenceRequest, Failure
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.logs import KILLED
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.host.kernel_lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
+from sparkdash.log import LOG
 from sparkdash.supervisor.state.clock import bounded
 from sparkdash.supervisor.tools import Tools
 
@@ -69,7 +68,6 @@ def sentence(line: KernelLine) -> str:
     return words[0].upper() + words[1:]
 
 
-LOG = structlog.get_logger("sparkdash.supervisor")
 EVIDENCE_S = 20.0
 PIDS_S = 2.0
 LOG_LINES = 200

@@ -72,11 +72,20 @@ class QueuePlace(NamedTuple):
 class LeaseClaim:
     """Hand-over of a lease between the actor and one request. Every method may be called after its end."""
 
-    __slots__ = ("_granted", "_on_wait", "lost", "ticket")
+    __slots__ = ("_granted", "_leasing", "_on_wait", "_progress", "_since", "lost", "ticket")
 
-    def __init__(self, request_id: str, on_wait: Callable[[QueuePlace], object]) -> None:
+    def __init__(
+        self,
+        leasing: Leasing,
+        request_id: str,
+        on_wait: Callable[[QueuePlace], object],
+        progress: AnswerProgress | None = None,
+    ) -> None:
         self.ticket = f"{request_id}#{next(_NUMBERS)}"  # a retried request gets another ticket
+        self._leasing = leasing
         self._on_wait = on_wait
+        self._progress = progress
+        self._since: float | None = None
         self._granted: asyncio.Future[Lease] | None = None
         self.lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
 
@@ -109,14 +118,16 @@ class Leasing:
     def __init__(
         self,
         tools: Tools,
-        profiles: Callable[[], Mapping[str, Profile]],
+        profiles: Mapping[str, Profile],
         watch: EngineWatch,
         *,
-        arrive: Callable[[Arrive], str | None],
-        leave: Callable[[str], None],
+        arrive: Callable[[Arrive, float], str | None],
+        leave: Callable[[str, float], None],
     ) -> None:
+        """`arrive` and `leave` take the monotonic time as well."""
         self._tools = tools
-        self._profiles = profiles
+        self.profiles = profiles
+        """Profiles as they are now."""
         self._watch = watch
         self._arrive = arrive
         self._leave = leave
@@ -128,6 +139,7 @@ class Leasing:
         """Profile that each engine was started from, and the model names that it accepts, by profile."""
         self._relayed_at: dict[str, float] = {}
         """Time of the last byte of ended answers, by profile."""
+        self.monotonic = tools.clock.monotonic
         self.over = False
 
     def held(self, engine: Engine) -> HeldRequests:
@@ -143,8 +155,10 @@ class Leasing:
         self, profile: Profile, request_id: str, on_wait: Callable[[QueuePlace], object]
     ) -> AsyncIterator[Lease]:
         """Lease a service elsewhere. Raises AdmissionError (in use, unusable) and HostError `key_missing`."""
-        claim = LeaseClaim(request_id, on_wait)
-        self.add_claim(claim)
+        if self.over:
+            raise refusals.shutting_down()
+        claim = LeaseClaim(self, request_id, on_wait)
+        self._claims[claim.ticket] = claim
         try:
             lease = self._remote(profile, claim)
             self._busy_remotes[profile.name] += 1
@@ -183,27 +197,21 @@ class Leasing:
             self._remote_fingerprints[profile.name] = profile, known
         return known
 
-    def add_claim(self, claim: LeaseClaim) -> None:
-        """Add the claim of a new request. Raises DaemonError when the daemon ends."""
+    def arrive(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
+        """Return a lease if it is granted at once. None: the claim waits. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
         self._claims[claim.ticket] = claim
-
-    def at_once(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
-        """Return a lease if it is granted at once. None: the claim waits for it."""
-        name = self._arrive(move)
+        name = self._arrive(move, self.monotonic())
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: LeaseClaim) -> None:
         if self._claims.pop(claim.ticket, None) is not None:
-            self._leave(claim.ticket)
+            self._leave(claim.ticket, self.monotonic())
 
     def heard(self, profile: str, at: float) -> None:
         if at > self._relayed_at.get(profile, 0.0):
             self._relayed_at[profile] = at
-
-    def now(self) -> float:
-        return self._tools.clock.monotonic()
 
     async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
         """Examine an engine that gave a request no answer. Raises EngineError (killed) or UpstreamError (it died)."""
@@ -250,9 +258,11 @@ class Leasing:
 
     def _granted(self, name: str, claim: LeaseClaim) -> Lease:
         engine, started = self._tools.registry.engines[name], self._tools.registry.started[name]
-        now = self._profiles().get(name, started).on(started.nodes)
-        # request defaults may be newer than the engine; its launch arguments may not
-        profile = now if now is started or now.fingerprint == started.fingerprint else started
+        profile = self.profiles.get(name, started)
+        if profile is not started:
+            now = profile.on(started.nodes)
+            # request defaults may be newer than the engine; its launch arguments may not
+            profile = now if now is started or now.fingerprint == started.fingerprint else started
         if engine.model_id is not None:
             return Lease(profile, engine, engine.url or "", (engine.model_id,), claim.lost, NO_HEADERS)
         named = self._names.get(name)
@@ -264,33 +274,19 @@ class Leasing:
 class EngineLease(LeaseClaim):
     """Lease of one request on an engine of this box, from its `arrival` on."""
 
-    __slots__ = ("_lease", "_leasing", "_progress", "_since", "arrival")
+    __slots__ = ("_lease", "arrival")
 
     arrival: Arrive
     _lease: Lease
 
-    def __init__(
-        self,
-        leasing: Leasing,
-        request_id: str,
-        on_wait: Callable[[QueuePlace], object],
-        progress: AnswerProgress | None,
-    ) -> None:
-        super().__init__(request_id, on_wait)
-        self._leasing = leasing
-        self._progress = progress
-        self._since: float | None = None
-
     async def __aenter__(self) -> Lease:
         leasing = self._leasing
-        leasing.add_claim(self)
         try:
-            lease = leasing.at_once(self, self.arrival) or await self.waits()
+            lease = leasing.arrive(self, self.arrival) or await self.waits()
         except BaseException:
             leasing.leave(self)
             raise
-        self._lease = lease
-        self._since = leasing.now()
+        self._lease, self._since = lease, leasing.monotonic()
         return lease
 
     def is_on(self, engine: Engine) -> bool:

@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import structlog
-
 from sparkdash.domain.engine import Engine, Evidence, EvidenceRequest, IncidentEnd, Liveness, LivenessState, RepairStep
 from sparkdash.domain.event import Level
 from sparkdash.domain.node import NodeStatus
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_lines import advice
+from sparkdash.log import LOG
 from sparkdash.supervisor import engine_end
 from sparkdash.supervisor.decide.judge import EngineSignals, LivenessJudge, LivenessVerdict, Recovery, RecoveryOutlook
 from sparkdash.supervisor.decide.moves import STUCK, EngineDied, EngineHeld, EngineRecovered, Move
@@ -73,7 +72,6 @@ class WatchedEngine:
             self.given_up.set_result(error)
 
 
-LOG = structlog.get_logger("sparkdash.supervisor")
 STEP_EVERY_S = 5.0
 LOOK_S = 10.0
 LOOKS_KEPT = 24

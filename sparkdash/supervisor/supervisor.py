@@ -50,6 +50,7 @@ class Supervisor:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
+        self.catalog = tools.catalog
         self._footprints = Footprints(tools)
         self._actor = Actor(tools, self._footprints)
         if tools.figures is not None:
@@ -59,10 +60,6 @@ class Supervisor:
     @property
     def engines(self) -> dict[str, Engine]:
         return dict(self._tools.registry.engines)
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._tools.catalog
 
     async def run(self) -> None:
         """Run the actor until cancelled. Any other end is a fault of ours, and should end the daemon."""
@@ -232,6 +229,7 @@ class Supervisor:
 
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles. Running engines go on, also when their profile changed or went away."""
+        self.catalog = catalog
         self._actor.replace_catalog(catalog)
         if self._group and not self._actor.leasing.over:
             self._group.create_task(self._read_weights(), name="weights")

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain import memory
@@ -32,6 +30,7 @@ from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
 from sparkdash.host.runtime import Nodes, Runtime
+from sparkdash.log import LOG
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.canary import Canaries
@@ -44,8 +43,6 @@ from sparkdash.upstream import Upstream
 
 if TYPE_CHECKING:
     from sparkdash.nodes.shipping.shipper import NodeShipper
-
-LOG = structlog.get_logger("sparkdash.needs")
 
 
 class Needs:

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import structlog
-
 from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
@@ -29,6 +27,7 @@ from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.box import GpuReading, HostReader
+from sparkdash.log import LOG
 from sparkdash.settings import Settings
 from sparkdash.telemetry import derive, power
 from sparkdash.telemetry.derive import NOTHING_PASSED, total_power, with_gateway
@@ -112,7 +111,6 @@ class ForeignContainers:
         await cancelled(self._task)
 
 
-LOG = structlog.get_logger("sparkdash.telemetry")
 WAIT_S = 0.8
 """Longest wait of a tick for answers; later ones count in the next tick."""
 UNWATCHED_S = 5.0

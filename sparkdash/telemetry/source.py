@@ -8,20 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, EngineSample
 from sparkdash.engines import registry
 from sparkdash.engines.probes import MetricNames
 from sparkdash.errors import UpstreamError
+from sparkdash.log import LOG
 from sparkdash.telemetry import exposition
 from sparkdash.telemetry.derive import EngineHistory, figures_of
 from sparkdash.telemetry.reading import Reading, Slots, parse_slots, reading_of, sample_names
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.upstream import SmallResponse, Upstream
 
-LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
 """Deadline of one request: older llama-servers answer between two batches only, vLLM late while it tokenises."""
 BEGIN_S = 1.0

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
@@ -298,20 +298,15 @@ class OpenRequest:
     async def __aenter__(self) -> EngineResponse:
         connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin, self._called)
         try:
-            await self._ask(connection)
+            await connection.ask(self._head, self._body, self._bodiless, self._called, self._upgrades)
         except UpstreamError:
             if connection.heard or not connection.reused:
                 raise
             connection = await self._pool.fresh(self._origin, self._called)
-            await self._ask(connection)
+            await connection.ask(self._head, self._body, self._bodiless, self._called, self._upgrades)
         self._connection = connection
         self._head = self._body = b""  # sent, and no longer needed while the answer comes
         return EngineResponse(connection)
-
-    def _ask(self, connection: EngineConnection) -> Awaitable[None]:
-        return connection.ask(
-            self._head, self._body, bodiless=self._bodiless, called=self._called, upgrades=self._upgrades
-        )
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

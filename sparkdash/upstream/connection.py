@@ -266,7 +266,6 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self,
         head: bytes,
         body: OutgoingBody,
-        *,
         bodiless: bool = False,
         called: str | None = None,
         upgrades: bool = False,
@@ -334,6 +333,10 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         if self._error is not None:
             raise self._error
         return self._taken()
+
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it has come; None: it is to be poured."""
+        return self._taken() if self._complete and self._error is None else None
 
     def pause(self) -> None:
         self._paused = True
@@ -521,6 +524,10 @@ class EngineResponse:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
         """
         return self.connection.pour(take) if self._body is None else self.read()
+
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it has come; None: it is to be poured."""
+        return self.connection.whole_body() if self._body is None else self._body
 
     def pause(self) -> None:
         self.connection.pause()

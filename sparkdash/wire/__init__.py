@@ -1,11 +1,10 @@
 """Wire: a client's HTTP connection, parsed by llhttp, with limits for heads.
 
-`connection` orders the answers, `request_channel` is one request's end of it, `heads` what is said before a body, and
-`connection_limit` limits the connections. uvicorn's server makes them. An application gets ASGI, or the RequestChannel
-itself, without ASGI's messages, if it has `serve_channel`.
+`connection` orders the answers and limits the connections, `request_channel` is one request's end of it. An application
+gets ASGI, or the RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
 """
 
-from sparkdash.wire.connection import ClientConnection, ConnectionLimit, Crowding, Shutdown, Turns
+from sparkdash.wire.connection import ClientConnection, ConnectionLimit, Crowding, ServerState
 from sparkdash.wire.request_channel import (
     RequestChannel,
     RequestHeadCache,
@@ -21,8 +20,7 @@ __all__ = [
     "RequestChannel",
     "RequestHeadCache",
     "ResponseHeaders",
-    "Shutdown",
-    "Turns",
+    "ServerState",
     "UpgradedConnection",
     "by_name",
 ]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, MutableSet
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from sparkdash.limits import HEAD
+from sparkdash.log import LOG
 from sparkdash.wire.request_channel import (
     Address,
     Fields,
@@ -166,37 +164,72 @@ among many cost a quarter more CPU, and the last answer came an eighth later.
 """
 
 
-class Turns:
-    """Limit that the connections of one server share. Nothing is scheduled while no request comes."""
+KEEP_ALIVE_S = 75.0
+"""Seconds for which a connection stays open after an answer."""
 
-    __slots__ = ("_left", "_waiting")
 
-    def __init__(self) -> None:
-        self._left = MOST
-        """Requests that may still begin in this turn; none while one waits."""
-        self._waiting: deque[Callable[[], object]] = deque()
+class ServerState:
+    """What the connections of one server share. `linger_s`: see `shut_down`."""
 
-    def take(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Take a place in this turn of the loop; False when there is none: then `wait`."""
-        if not self._left:
-            return False
-        if self._left == MOST:
-            loop.call_soon(self._next, loop)
-        self._left -= 1
-        return True
+    def __init__(self, app: Any, limit: ConnectionLimit | None = None, linger_s: float = 0.0) -> None:
+        """Take an application: its `serve_channel` is handed each request's channel; any other is called by ASGI."""
+        self.serve: Serve = getattr(app, "serve_channel", None) or partial(serve_asgi, app)
+        self.limit = limit
+        self.linger_s = linger_s
+        self.keep_alive_s = KEEP_ALIVE_S
+        self.connections: set[ClientConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.heads = RequestHeadCache()
+        self.beginning = 0
+        """Requests whose tasks begin in the loop's next turn."""
+        self.waiting: deque[RequestChannel] = deque()
+        """Requests that begin in later turns."""
+        self.over: asyncio.Event | None = None
+        """Once the server ends: set when nothing is under way any more."""
 
-    def wait(self, begin: Callable[[], object]) -> None:
-        """Call `begin` in a later turn, after those that waited before."""
-        self._waiting.append(begin)
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._left = MOST
-        if not self._waiting:
+    def begin(self, channel: RequestChannel) -> None:
+        """Begin a request in the loop's next turn, or later if MOST do so."""
+        if self.beginning == MOST:
+            self.waiting.append(channel)
             return
-        loop.call_soon(self._next, loop)
-        while self._left and self._waiting:
-            self._left -= 1
-            self._waiting.popleft()()
+        self.beginning += 1
+        channel.task = task = asyncio.get_running_loop().create_task(self._run(channel))
+        self.tasks.add(task)
+
+    async def _run(self, channel: RequestChannel) -> None:
+        self.beginning -= 1
+        if self.waiting:
+            self.begin(self.waiting.popleft())
+        try:
+            await self.serve(channel)
+        except BaseException as error:  # noqa: BLE001 - also when the server cancels it: its client is told
+            channel.fail(error)
+        else:
+            if not (channel.complete or channel.client_gone):
+                channel.fail(None)
+        finally:
+            self.tasks.discard(channel.task)
+            if self.over is not None:
+                self.note_end()
+
+    async def shut_down(self, limit_s: float) -> None:
+        """Answer what was asked, and close all connections; cut what still runs after `limit_s`.
+
+        A connection without a request stays open for one more until `linger_s` are over.
+        """
+        self.over = asyncio.Event()
+        for connection in list(self.connections):
+            connection.shutdown()
+        self.note_end()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.over.wait(), limit_s)
+        for task in self.tasks:
+            task.cancel()
+
+    def note_end(self) -> None:
+        """Look whether that was the last connection or request of a server that ends."""
+        if self.over is not None and not (self.connections or self.tasks):
+            self.over.set()
 
 
 class Deadline:
@@ -269,7 +302,6 @@ TOO_LARGE = _refusal(
 )
 
 
-LOG = logging.getLogger("uvicorn.error")
 PIECE = 16 * 1024
 """Bytes of a head that are read at once, where more have come."""
 _LENGTH = b"content-length"
@@ -277,37 +309,12 @@ HEAD_S = 30.0
 """From a request's first byte to the end of its headers; a silent new connection has as long."""
 
 
-@dataclass
-class Shutdown:
-    """A server's shutdown, as its connections see it."""
-
-    linger_s: float = 0.0
-    """Seconds for which a connection without a request stays open for one more; 0: it is closed at once."""
-    began: bool = False
-
-
 class ClientConnection(asyncio.Protocol):
-    """A client's connection, as uvicorn's server makes them.
-
-    `heads` and `turns`: shared by the server's connections. `closing`: the server's shutdown. `limit`: the limit of
-    connections.
-
-    An application that has `serve_channel` is handed each request's channel; any other is called by ASGI.
-    """
+    """A client's connection to a server."""
 
     transport: asyncio.Transport
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],  # noqa: ARG002 - uvicorn's way to call it
-        _loop: asyncio.AbstractEventLoop | None = None,
-        heads: RequestHeadCache | None = None,
-        turns: Turns | None = None,
-        closing: Shutdown | None = None,
-        limit: ConnectionLimit | None = None,
-    ) -> None:
+    def __init__(self, server: ServerState) -> None:
         self._parser = self._new_parser()
         self._head_size: int | None = 0
         """Bytes of the head that is being read; None while there is none."""
@@ -322,17 +329,10 @@ class ClientConnection(asyncio.Protocol):
         """The request whose head is given to a new parser once more, for the sake of its body."""
         self._upgraded: UpgradedConnection | None = None
         """Set once the client's bytes are no HTTP any more."""
-        self.loop = _loop or asyncio.get_running_loop()
-        app = config.loaded_app
-        self._serve: Serve = getattr(app, "serve_channel", None) or partial(serve_asgi, app)
-        self._keep_alive_s: float = config.timeout_keep_alive
-        self._server = server_state
+        self.loop = asyncio.get_running_loop()
+        self.server = server
         self._deadline = Deadline(self.loop, self._on_deadline)
         self._listener: Listener = (None, "http")
-        self._heads = RequestHeadCache() if heads is None else heads
-        self._turns = Turns() if turns is None else turns
-        self._closing = Shutdown() if closing is None else closing
-        self._limit = limit
         self.address: str | None = None
         """The client's host, where it is beyond this box."""
         self._next_is_last = False
@@ -340,7 +340,7 @@ class ClientConnection(asyncio.Protocol):
         self._current: RequestChannel | None = None
         """The request that is being answered; a client may have sent the next ones already."""
         self._queued: deque[RequestChannel] = deque()
-        self._reading = True
+        self.reading = True
         self.is_full = False
         self._has_room: asyncio.Event | None = None
 
@@ -349,23 +349,23 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, if there is room, and start the time limit of the first head."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
-        self.address = remote_host(transport.get_extra_info("peername"))
-        if self._limit is not None and not self._limit.admit(self.address, self._server.connections):
-            self._limit.refuse(self.transport)
+        self.address, server = remote_host(transport.get_extra_info("peername")), self.server
+        if server.limit is not None and not server.limit.admit(self.address, server.connections):
+            server.limit.refuse(self.transport)
             del self._parser
             return
-        self._server.connections.add(self)  # type: ignore[arg-type]  # the server only asks it to shut down
+        server.connections.add(self)
         scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._listener = asgi_address(transport.get_extra_info("sockname")), scheme
         self._deadline.set(HEAD_S)
-        if self._closing.began:  # accepted from the queue after the server began to end
+        if server.over is not None:  # accepted from the queue after the server began to end
             self.shutdown()
 
     def shutdown(self) -> None:
         """End with the server: answer what was asked, then close."""
-        if self._current is None and self._closing.linger_s:
+        if self._current is None and self.server.linger_s:
             self._next_is_last = True
-            self._deadline.set(self._closing.linger_s)
+            self._deadline.set(self.server.linger_s)
         elif self._current is None:
             self.transport.close()
         else:
@@ -382,13 +382,14 @@ class ClientConnection(asyncio.Protocol):
             return None
         if self.transport.get_write_buffer_size():  # closing would free no descriptor until the client takes its answer
             return None
-        return until - (self._keep_alive_s if self._head_size is None else HEAD_S)
+        return until - (self.server.keep_alive_s if self._head_size is None else HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of the connection, and tell the request that is being answered."""
-        self._server.connections.discard(self)
-        if self._limit is not None:
-            self._limit.leave(self.address)
+        server = self.server
+        server.connections.discard(self)
+        if server.limit is not None:
+            server.limit.leave(self.address)
         self._deadline.stop()
         self._queued.clear()
         current, self._current, self._receiving, self._last_head = self._current, None, None, None
@@ -398,6 +399,7 @@ class ClientConnection(asyncio.Protocol):
         if exc is None:
             self.transport.close()
         del self._parser  # it knows this object, which is to go without the collector
+        server.note_end()
 
     def pause_writing(self) -> None:
         self.is_full = True
@@ -423,14 +425,15 @@ class ClientConnection(asyncio.Protocol):
         self._head_size, self._fields = None, []
         self._deadline.at = None
         if head is None:
-            head = self._last_head = self._heads.first(raw, keeps=parser.should_keep_alive())
+            head = self._last_head = self.server.heads.first(raw, keeps=parser.should_keep_alive())
         elif head.raw != raw:
             head = self._last_head = RequestHead(raw, keeps=parser.should_keep_alive())
         channel = self._receiving = RequestChannel(self, head, self._length)
         if self._next_is_last:
             channel.keeps = False
         if self._current is None:
-            self._begin(channel)
+            self._current = channel
+            self.server.begin(channel)
         else:
             self.pause_reading()
             self._queued.append(channel)
@@ -450,40 +453,28 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
         if self.transport.is_closing():
             return
-        self.resume_reading()
+        if not self.reading:
+            self.resume_reading()
         if self._queued:
-            self._begin(self._queued.popleft())
+            self._current = self._queued.popleft()
+            self.server.begin(self._current)
         elif self._head_size is None:
-            self._deadline.set(self._keep_alive_s)
-
-    def call_returned(self, task: asyncio.Task[None]) -> None:
-        self._server.tasks.discard(task)
+            self._deadline.set(self.server.keep_alive_s)
 
     def pause_reading(self) -> None:
-        if self._reading:
-            self._reading = False
+        if self.reading:
+            self.reading = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._reading:
-            self._reading = True
+        if not self.reading:
+            self.reading = True
             self.transport.resume_reading()
 
     async def has_room(self) -> None:
         if self._has_room is None:
             self._has_room = asyncio.Event()
         await self._has_room.wait()
-
-    def _begin(self, channel: RequestChannel) -> None:
-        self._current = channel
-        if self._turns.take(self.loop):
-            self._start(channel)
-        else:
-            self._turns.wait(partial(self._start, channel))
-
-    def _start(self, channel: RequestChannel) -> None:
-        channel.task = task = self.loop.create_task(channel.run(self._serve))
-        self._server.tasks.add(task)
 
     # What ends it, and what the parser asks of it.
 

@@ -7,7 +7,6 @@ each piece.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -15,6 +14,8 @@ from urllib.parse import unquote
 from weakref import ref
 
 import httptools
+
+from sparkdash.log import LOG
 
 Address = tuple[str, int | None] | None
 """A host and a port; (path, None) for a unix socket."""
@@ -160,6 +161,7 @@ class ChannelConnection(Protocol):
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     is_full: bool
+    reading: bool
 
     @property
     def client(self) -> Address: ...
@@ -177,8 +179,6 @@ class ChannelConnection(Protocol):
     def has_room(self) -> Awaitable[None]: ...
 
     def answered(self, *, keeps: bool) -> None: ...
-
-    def call_returned(self, task: asyncio.Task[None]) -> None: ...
 
 
 Take = Callable[[bytes], object]
@@ -237,7 +237,6 @@ class UpgradedConnection(asyncio.Protocol):
         self._connection.resume_writing()
 
 
-LOG = logging.getLogger("uvicorn.error")
 NO_BODY = frozenset({204, 304})
 """Statuses that have neither a body nor a length of one (RFC 9110 section 15)."""
 _STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
@@ -255,9 +254,9 @@ class RequestChannel:
     """
 
     __slots__ = (
-        "_bodiless", "_body_open", "_buffered_bytes", "_changed", "_chunked", "_client_gone", "_complete",
-        "_connection", "_end_taken", "_expects", "_on_disconnect", "_parts", "_pending_head", "_response_length",
-        "_sent_bytes", "begun", "head", "keeps", "length", "on_full", "on_room", "task", "upgraded",
+        "_bodiless", "_body_open", "_buffered_bytes", "_changed", "_chunked", "_connection", "_end_taken", "_expects",
+        "_on_disconnect", "_parts", "_pending_head", "_response_length", "_sent_bytes", "begun", "client_gone",
+        "complete", "head", "keeps", "length", "on_full", "on_room", "task", "upgraded",
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:
@@ -268,7 +267,7 @@ class RequestChannel:
         """Whether the connection is kept after the answer."""
         self.begun = False
         """Whether the head of the answer is made."""
-        self._complete = self._client_gone = False
+        self.complete = self.client_gone = False
         self._end_taken = False
         """Whether the application has taken the end of the body."""
         self._expects = head.expects
@@ -297,7 +296,7 @@ class RequestChannel:
 
     def feed_body(self, part: bytes) -> None:
         """Keep a part of the body until the application takes it."""
-        if self._complete:
+        if self.complete:
             return
         self._parts.append(part)
         self._buffered_bytes += len(part)
@@ -324,17 +323,19 @@ class RequestChannel:
 
     def body(self) -> bytes | None:
         """Take the whole body; None while a part of it is still to come."""
-        if self._body_open or self._client_gone:
+        if self._body_open or self.client_gone:
             return None
-        self._connection.resume_reading()  # paused where the body is a large one
-        return self._take()
+        if not self._connection.reading:  # a large body, or the next request has come already
+            self._connection.resume_reading()
+        parts, self._parts, self._buffered_bytes, self._end_taken = self._parts, [], 0, True
+        return b"".join(parts)
 
     async def receive(self) -> dict[str, object]:
         """Receive an ASGI message: the body, and then that the client has left or the answer is complete."""
         if self._expects and not self.begun and not self._connection.transport.is_closing():
             self._expects = False
             self._connection.transport.write(_CONTINUE)
-        while not (self._client_gone or self._complete):
+        while not (self.client_gone or self.complete):
             if self._parts or not (self._body_open or self._end_taken):
                 return {"type": "http.request", "body": self._take(), "more_body": self._body_open}
             self._connection.resume_reading()
@@ -352,31 +353,20 @@ class RequestChannel:
     # For the connection.
 
     def on_connection_lost(self) -> None:
-        if not self._complete:
-            self._client_gone = True
+        if not self.complete:
+            self.client_gone = True
             if self._changed is not None:
                 self._changed.set()
         if self._on_disconnect is not None:
             self._on_disconnect()
 
-    async def run(self, serve: Serve) -> None:
-        """Call the application; where it fails, answer 500 or cut the answer."""
-        try:
-            await serve(self)
-        except BaseException:  # also when the server cancels it: its client is told
-            LOG.exception("Exception in ASGI application\n")
-            self._fail()
-        else:
-            if not (self._complete or self._client_gone):
-                LOG.error("ASGI callable returned without a complete response.")
-                self._fail()
-        finally:
-            self._connection.call_returned(self.task)
-
-    def _fail(self) -> None:
+    def fail(self, error: BaseException | None) -> None:
+        """Answer 500, or cut the answer, after the application failed; None: it returned without a whole answer."""
+        if not isinstance(error, asyncio.CancelledError):  # a followed log, for one, ends with the server
+            LOG.exception("a request was not answered", error)
         if self.begun:
             self._connection.transport.close()
-        elif not self._client_gone:
+        elif not self.client_gone:
             self.start(500, _FAULT_HEADERS, len(_FAULT))
             self.finish(_FAULT)
 
@@ -404,15 +394,14 @@ class RequestChannel:
     async def send(self, message: Message) -> None:
         """Send an ASGI message: the answer's head, then its body."""
         await self.sent()
-        if self._client_gone:
+        if self.client_gone:
             return
         match message["type"]:
             case "http.response.start" if not self.begun:
                 headers = ((name.lower(), value) for name, value in message.get("headers", ()))
                 self.start(message["status"], ResponseHeaders(headers))
-                self._connection.transport.write(self._pending_head)  # its body may begin much later
-                self._pending_head = b""
-            case "http.response.body" if self.begun and not self._complete:
+                self.flush()
+            case "http.response.body" if self.begun and not self.complete:
                 body = bytes(message.get("body", b""))
                 self.write(body) if message.get("more_body", False) else self.finish(body)
             case other:
@@ -422,7 +411,7 @@ class RequestChannel:
 
     def on_disconnect(self, gone: Call) -> None:
         self._on_disconnect = gone
-        if self._client_gone:
+        if self.client_gone:
             self._connection.loop.call_soon(self.on_connection_lost)
 
     def flow(self, full: Call, room: Call) -> None:
@@ -436,7 +425,7 @@ class RequestChannel:
 
     def start(self, status: int, headers: ResponseHeaders, length: int | None = None) -> None:
         """Make the answer's head. `length`: bytes of the body, where the headers do not say."""
-        if self._client_gone:
+        if self.client_gone:
             return
         head = self.head
         bodiless = head.method == "HEAD" or status in NO_BODY
@@ -457,16 +446,22 @@ class RequestChannel:
         self._bodiless, self._chunked, self._sent_bytes = bodiless, chunked, 0
         self._pending_head = b"".join(parts)
 
+    def flush(self) -> None:
+        """Write the answer's head: its body may begin much later."""
+        if not self.client_gone:
+            self._connection.transport.write(self._pending_head)
+            self._pending_head = b""
+
     def switch_protocols(self, headers: ResponseHeaders) -> None:
         """Answer 101: from now on `write` writes the pieces as they are, and `finish` closes the connection."""
         self.begun, self.keeps, self._response_length = True, False, None
         self._bodiless, self._chunked, self._sent_bytes = False, False, 0
-        if not self._client_gone:
+        if not self.client_gone:
             self._connection.transport.write(b"%b%b\r\n" % (_STATUS[101], headers.lines))
 
     def write(self, piece: bytes) -> None:
         """Write a piece of the answer's body; for a client that has left it is dropped."""
-        if self._client_gone or not piece:
+        if self.client_gone or not piece:
             return
         if self._chunked:
             self._connection.transport.write(b"%b%x\r\n%b\r\n" % (self._pending_head, len(piece), piece))
@@ -481,7 +476,7 @@ class RequestChannel:
     def finish(self, last: bytes) -> None:
         """Write the last piece and the answer's end. Raises ValueError: the body is not as long as its head says."""
         self.write(last)
-        if self._client_gone:
+        if self.client_gone:
             return
         if self._chunked:
             self._connection.transport.write(self._pending_head + b"0\r\n\r\n")
@@ -489,13 +484,17 @@ class RequestChannel:
             raise ValueError(f"the answer's body has {self._sent_bytes} bytes instead of {self._response_length}")
         elif self._pending_head:
             self._connection.transport.write(self._pending_head)
-        self._complete = True
+        self.complete = True
         if self._changed is not None:
             self._changed.set()
         self._connection.answered(keeps=self.keeps)
 
+    @property
+    def is_full(self) -> bool:
+        return self._connection.is_full
+
     async def sent(self) -> None:
-        while self._connection.is_full and not (self._client_gone or self._complete):
+        while self._connection.is_full and not (self.client_gone or self.complete):
             await self._connection.has_room()
 
     async def end(self, last: bytes) -> None:
@@ -505,7 +504,7 @@ class RequestChannel:
 
     def break_off(self, last: bytes) -> None:
         self.write(last)
-        self._complete = True
+        self.complete = True
         if self._changed is not None:
             self._changed.set()
         self._connection.transport.close()

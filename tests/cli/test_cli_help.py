@@ -67,7 +67,7 @@ except SystemExit:
     pass
 print(json.dumps(sorted({m.partition(".")[0] for m in sys.modules})), file=sys.stderr)
 """
-HEAVY = {"textual", "fastapi", "uvicorn", "aiohttp", "litellm", "httpx", "rich", "yaml", "structlog", "psutil"}
+HEAVY = {"textual", "fastapi", "uvicorn", "aiohttp", "litellm", "httpx", "rich", "yaml", "psutil"}
 
 
 def loaded(*argv: str) -> set[str]:

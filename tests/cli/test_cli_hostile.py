@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 import typer.main
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from pydantic import BaseModel
 
-from sparkdash import log, paths
+from sparkdash import paths
 from sparkdash.bench import run_folder
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Arm, Mode
@@ -34,6 +33,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapOutcome
+from sparkdash.log import LOG
 from sparkdash.units import one_line, printable
 
 Run = Callable[..., Any]
@@ -296,8 +296,7 @@ def test_the_doctors_colours_are_its_own() -> None:
 
 
 def test_the_daemons_log_is_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
-    structlog.get_logger("sparkdash").warning(f"it said {EVIL}", why=f"{EVIL}\nforged", count=3)
+    LOG.warning(f"it said {EVIL}", why=f"{EVIL}\nforged", count=3)
     (line,) = capsys.readouterr().err.splitlines()
     assert not STEERS.search(line)
     assert line.count(SEEN) > 1

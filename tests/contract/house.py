@@ -18,7 +18,7 @@ PURE = "Pure."
 IMPURE = frozenset({
     "aiohttp", "asyncio", "fastapi", "fcntl", "http.client", "http.server", "httptools", "httpx", "logging", "mmap",
     "multiprocessing", "psutil", "queue", "requests", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
-    "structlog", "subprocess", "tempfile", "threading", "time", "urllib.request", "uvicorn",
+    "subprocess", "tempfile", "threading", "time", "urllib.request", "uvicorn",
 })
 # fmt: on
 """Modules that a pure module may not import while the program runs. Imports under `TYPE_CHECKING` are free."""

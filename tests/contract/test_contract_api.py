@@ -6,70 +6,32 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import get_type_hints
 
 import pytest
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 
 from sparkdash.api.control import ControlApi
-from sparkdash.api.rows import Call, DocumentCall, Row, Stream
+from sparkdash.api.rows import Call, DocumentCall, Row
 from sparkdash.client.client import AsyncClient, Client
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.app import router
+from sparkdash.gateway.control.app import HANDLERS
 
 ROOT = Path(__file__).parents[2]
 ROWS: dict[str, Row[...]] = {name: row for name, row in vars(ControlApi).items() if isinstance(row, Row)}
-ROUTES = {(method, route.path): route for route in router().routes for method in route.methods}  # type: ignore[attr-defined]
 
 
-def each_row() -> Iterator[Any]:
-    for name, row in ROWS.items():
-        yield pytest.param(row, ROUTES.get((row.method, row.path)), id=name)
-
-
-def with_dependencies(found: Dependant) -> Iterator[Dependant]:
-    yield found
-    for each in found.dependencies:
-        yield from with_dependencies(each)
-
-
-def test_every_route_has_a_row_and_every_row_a_route() -> None:
-    """Neither side can add a call that the other does not know."""
-    assert set(ROUTES) == {(row.method, row.path) for row in ROWS.values()}
-    assert len(ROWS) == len(ROUTES)
-
-
-@pytest.mark.parametrize(("row", "route"), list(each_row()))
-def test_a_route_takes_the_parameters_of_its_row(row: Row[...], route: APIRoute) -> None:
-    """In the path and the query those of the request model that the path names or a GET leaves; in the body the model."""
-    model: Any = row.request
-    found = route.dependant
-    in_path = {field.name for field in found.path_params}
-    in_query = {field.name for each in with_dependencies(found) for field in each.query_params}
-    bodies = [field.field_info.annotation for field in found.body_params]
-    if row.method == "POST":
-        own = not set(model.model_fields) <= in_path
-        assert [body.__name__ for body in bodies] == [model.__name__ if own else "NoParameters"]
-        assert not in_query
-        assert in_path <= set(model.model_fields)
-    else:
-        assert in_path | in_query == set(model.model_fields)
-        assert not bodies
-    assert all(f"{{{name}" in row.path for name in in_path)
-
-
-@pytest.mark.parametrize(("row", "route"), list(each_row()))
-def test_a_route_answers_what_its_row_says(row: Row[...], route: APIRoute) -> None:
-    """Model, status and summary; a stream or a document is written by its handler."""
-    assert isinstance(row, (Call, Stream))
-    assert route.summary == row.summary
-    if isinstance(row, Call) and not isinstance(row, DocumentCall):
-        assert (route.response_model, route.status_code) == (row.answer, row.status)
-    else:
-        assert route.response_model is None
+def test_every_row_has_a_handler_that_takes_what_the_row_asks_for_and_answers_what_it_says() -> None:
+    """A document is bytes; a stream, and the feed, are written by their handlers."""
+    assert set(HANDLERS) == set(ROWS.values())
+    for row, handler in HANDLERS.items():
+        hints = get_type_hints(handler)
+        taken = [hint for name, hint in hints.items() if name not in ("call", "return")]
+        assert taken == [row.model]
+        if isinstance(row, Call):
+            assert hints["return"] is (bytes if isinstance(row, DocumentCall) else row.answer)
+        assert row.in_path <= row.model.model_fields.keys()
+        assert row.method != "POST" or row.in_path in (frozenset(), row.model.model_fields.keys())
 
 
 @pytest.mark.parametrize("name", list(ROWS))

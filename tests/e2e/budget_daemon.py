@@ -10,7 +10,7 @@ from functools import partial
 
 import uvloop
 
-from sparkdash import catalog, daemon, log, paths, settings
+from sparkdash import catalog, daemon, paths, settings
 from sparkdash.domain.metric import Memory
 from sparkdash.host.box import BoxReader
 from sparkdash.host.podman.podman import Podman
@@ -31,7 +31,6 @@ class SmallBox(BoxReader):
 
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
-    log.configure()
     load = partial(settings.load_settings, port=0)
     given = load()
     parts = daemon.Parts(

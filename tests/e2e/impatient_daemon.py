@@ -6,7 +6,7 @@ from functools import partial
 
 import uvloop
 
-from sparkdash import catalog, daemon, log, settings
+from sparkdash import catalog, daemon, settings
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.paths import runtime_dir
@@ -28,7 +28,6 @@ def hurry() -> None:
 
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
-    log.configure()
     hurry()
     load = partial(settings.load_settings, port=0)
     given = load()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvloop
 
-from sparkdash import catalog, daemon, log, settings
+from sparkdash import catalog, daemon, settings
 from sparkdash.host.box import BoxReader, Nvml
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.nvml_device import NvmlDevice
@@ -26,7 +26,6 @@ def wedged_nvml() -> NvmlDevice:
 
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
-    log.configure()
     cdi = Path(os.environ["FAKE_PROC"]) / "cdi"
     cdi.mkdir(exist_ok=True)
     (cdi / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")

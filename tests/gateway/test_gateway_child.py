@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from structlog.testing import capture_logs
+from logs import capture_logs
 
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway import child_process as room

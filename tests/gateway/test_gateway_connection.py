@@ -15,7 +15,7 @@ from sparkdash.errors import UpstreamError
 from sparkdash.listen import Server
 from sparkdash.upstream import EngineResponse, Upstream
 from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, EngineConnection
-from sparkdash.wire import RequestChannel, ResponseHeaders, Turns
+from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders
 from sparkdash.wire.connection import MOST
 
 PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
@@ -339,34 +339,6 @@ ANSWER = ResponseHeaders([(b"content-length", b"0")])
 ASK = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def test_no_more_than_a_few_begin_in_a_turn() -> None:
-    """And nobody overtakes those that wait."""
-    turns, loop = Turns(), asyncio.get_running_loop()
-    begun: list[int] = []
-
-    def ask(name: int) -> None:
-        if turns.take(loop):
-            begun.append(name)
-        else:
-            turns.wait(lambda: begun.append(name))
-
-    for name in range(2 * MOST + 1):
-        ask(name)
-    sizes = [len(begun)]
-    for late in ("one comes while others wait", "and none"):
-        await asyncio.sleep(0)
-        if late != "and none":
-            ask(2 * MOST + 1)
-        sizes.append(len(begun))
-    assert sizes == [MOST, 2 * MOST, 2 * MOST + 2]
-    assert begun == list(range(2 * MOST + 2))
-    for _ in range(2):
-        await asyncio.sleep(0)
-    assert [turns.take(loop) for _ in range(MOST + 1)] == [True] * MOST + [False], (
-        "a turn without requests ends the count"
-    )
-
-
 class Handed:
     """An application that answers at once, and remembers whom."""
 
@@ -388,9 +360,7 @@ class Client(asyncio.Transport):
     def __init__(self, server: Server) -> None:
         super().__init__()
         self.heard = b""
-        self.wire: Any = server.config.http_protocol_class(
-            config=server.config, server_state=server.server_state, app_state={}
-        )
+        self.wire: Any = ClientConnection(server.state)
         self.wire.connection_made(self)
 
     def write(self, data: Any) -> None:
@@ -410,7 +380,6 @@ async def test_the_connections_of_a_server_share_its_turns() -> None:
     """Each is answered; one whose client left while it waited holds up nobody."""
     app = Handed()
     server = Server(app)
-    server.config.load()
     clients = [Client(server) for _ in range(3 * MOST)]
     for number, client in enumerate(clients):
         client.wire.data_received(ASK % number)

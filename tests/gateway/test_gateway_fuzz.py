@@ -114,7 +114,7 @@ async def test_malformed_http_ends(house: Any, settings: Settings, monkeypatch: 
     dice = random.Random(seed)
     with monkeypatch.context() as short:
         short.setattr(connection, "HEAD_S", 0.3)
-        short.setattr(house.server.config, "timeout_keep_alive", 0.3)
+        short.setattr(house.server.state, "keep_alive_s", 0.3)
         short.setitem(vars(settings), "body_s", 0.3)  # they are frozen for everybody else
         for _ in range(3):
             sent = [message(dice) for _ in range(25)]

@@ -209,5 +209,5 @@ class TestStuckClients:
         with exchange.flow(Engine(), 0.01, stuck.set_result):
             ending = asyncio.ensure_future(exchange.finish(b"end"))
             assert isinstance(await asyncio.wait_for(stuck, 20), ClientStuck)
-        exchange.detach()
+        exchange.channel.detach()
         await asyncio.gather(ending, return_exceptions=True)

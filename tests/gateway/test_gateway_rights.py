@@ -58,7 +58,7 @@ TABLE = table()
 
 def test_every_route_has_its_line(house: Any) -> None:
     """A new route fails here until somebody has decided who may use it."""
-    assert set(TABLE) == every_route(house.app)
+    assert set(TABLE) == every_route()
 
 
 @dataclass

@@ -28,6 +28,8 @@ from sparkdash import limits
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter
 from sparkdash.gateway.apis import ollama_wire
+from sparkdash.gateway.control.app import HANDLERS
+from sparkdash.gateway.control.openapi import describe
 from sparkdash.gateway.http.capture import without_secrets
 from sparkdash.gateway.protocol import prepare
 from sparkdash.gateway.protocol.route import Dialect, find_route
@@ -177,7 +179,7 @@ def bodies(route: Route, fields: tuple[str, ...], size: int) -> Iterator[Case]:
 def fields_of(house: Any, route: Route) -> tuple[str, ...]:
     """As the route's description has them; of those of clients all that any of them sends."""
     method, path = route
-    described = house.app.control.openapi()
+    described = DESCRIBED
     found = next((given for given in described["paths"] if shown(given) == path), "")
     body = described["paths"].get(found, {}).get(method.lower(), {}).get("requestBody")
     if body is None:
@@ -244,15 +246,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("route", chosen, ids=" ".join)
 
 
-def _routes() -> list[Route]:
-    from types import SimpleNamespace
-
-    from sparkdash.gateway.control.app import build_control_app
-
-    return sorted(every_route(SimpleNamespace(control=build_control_app())))
-
-
-ROUTES = _routes()
+ROUTES = sorted(every_route())
+DESCRIBED = describe(HANDLERS)
 QUICK = ("POST /v1/chat/completions", "POST /v1/messages", "POST /api/use", "POST /api/chat", "GET /v1/models")
 """Routes of `make test`: one of each way through the gateway."""
 

@@ -126,7 +126,7 @@ def test_tokens_of_speculation_are_estimated_by_what_earlier_answers_held(driver
     assert isinstance(request.answer, Tap)
     driver.say(request, tokens=3, events=100)
     request.answer.feed(END % 300, driver.clock.now)
-    request.ended(TokenUsage(prompt=50, completion=300), 0.5)
+    driver.meter.end(request, TokenUsage(prompt=50, completion=300), 0.5)
     request = driver.ask("new")
     driver.say(request, tokens=3, events=100)
     assert driver.look().requests["new"].output_tokens == pytest.approx(300, rel=0.02)
@@ -176,8 +176,8 @@ def test_a_profiles_figures_are_those_of_all_its_requests(driver: Driver) -> Non
     assert figures.decode_each_tok_s == pytest.approx(30.0)
     assert figures.ttft_p50_s == pytest.approx(0.5)
     assert looked.profiles["beside"].decode_tok_s == pytest.approx(10.0)
-    a.ended(TokenUsage(prompt=1000, cached=600, completion=200), 0.5)
-    b.ended(TokenUsage(prompt=500, cached=100, completion=100), 0.5)
+    driver.meter.end(a, TokenUsage(prompt=1000, cached=600, completion=200), 0.5)
+    driver.meter.end(b, TokenUsage(prompt=500, cached=100, completion=100), 0.5)
     figures = driver.look().profiles["a"]
     assert (figures.requests, figures.prompt_tokens, figures.cached_tokens) == (2, 1500, 700)
     assert figures.output_tokens == 300
@@ -196,7 +196,7 @@ def test_answers_without_a_stream_count_at_their_own_rate(driver: Driver) -> Non
         for n, (request, ends) in enumerate(open_):
             if ends <= end:
                 driver.clock.now = ends
-                request.ended(TokenUsage(prompt=10, completion=200), None)
+                driver.meter.end(request, TokenUsage(prompt=10, completion=200), None)
                 open_[n] = (driver.ask(f"{second}-{n}", stream=False), ends + 4)
         driver.clock.now = end
         rates.append(driver.look().profiles["a"].decode_tok_s)
@@ -211,12 +211,10 @@ def test_side_requests_are_no_traffic(driver: Driver) -> None:
 
 def test_a_prompt_is_estimated_from_its_body_and_the_ratio_is_learned() -> None:
     estimates = TokenEstimates()
-    assert estimates.prompt_tokens(b"x" * 4000) == 1000
+    assert estimates.prompt_tokens(4000) == 1000
     for _ in range(20):
-        estimates.learn_prompt(4000, 800)
-    assert estimates.prompt_tokens(b"x" * 4000) == pytest.approx(800, rel=0.01)
-    assert estimates.prompt_tokens(b"") is None
-    assert estimates.prompt_tokens(b'{"image_url":"data:image/png;base64,AAAA"}') is None
+        estimates.learn_prompt(4000 / 800)
+    assert estimates.prompt_tokens(4000) == pytest.approx(800, rel=0.01)
 
 
 def test_energy_is_the_integral_of_the_power_with_the_idle_share_apart() -> None:
@@ -244,8 +242,8 @@ def test_a_requests_energy_is_its_share_by_tokens(driver: Driver) -> None:
     looked = driver.run(10, {"a": (a, 40), "b": (b, 20)}, power_w=60.0)
     assert looked.profiles["a"].energy_wh * 3600 == pytest.approx(400, rel=0.01)
     assert looked.profiles["a"].wh_per_1k == pytest.approx(1000 * 400 / 3600 / 400, rel=0.02)
-    assert a.ended(TokenUsage(completion=400), 0.5) == pytest.approx(400 / 3600, rel=0.01)
-    assert b.ended(TokenUsage(completion=200), 0.5) == pytest.approx(200 / 3600, rel=0.01)
+    assert driver.meter.end(a, TokenUsage(completion=400), 0.5) == pytest.approx(400 / 3600, rel=0.01)
+    assert driver.meter.end(b, TokenUsage(completion=200), 0.5) == pytest.approx(200 / 3600, rel=0.01)
 
 
 def test_work_that_another_box_does_costs_no_energy_here(driver: Driver) -> None:
@@ -255,16 +253,17 @@ def test_work_that_another_box_does_costs_no_energy_here(driver: Driver) -> None
     looked = driver.run(10, {"far": (far, 40)}, power_w=10.0)
     assert (looked.energy.busy_wh, looked.profiles["cloud"].energy_wh) == (0.0, None)
     assert looked.profiles["cloud"].decode_tok_s == pytest.approx(40.0)
-    assert far.ended(TokenUsage(completion=400), 0.5) is None
+    assert driver.meter.end(far, TokenUsage(completion=400), 0.5) is None
 
 
 def test_names_that_no_profile_has_leave_nothing_behind(driver: Driver) -> None:
     """A client may type a new one each time."""
     for number in range(50):
         request = driver.meter.begin(str(number), f"typo-{number}", CHAT)
-        assert request.estimate_prompt(b"x" * 400) == 100
+        request.body_bytes = 400
+        assert request.prompt_estimate() == 100
         driver.look()
-        request.ended(None, None)
+        driver.meter.end(request, None, None)
     assert driver.look().profiles == {}
 
 
@@ -272,12 +271,12 @@ def test_a_short_request_and_one_without_a_sensor_have_no_energy(driver: Driver)
     driver.look(60.0)
     short = driver.ask("short")
     driver.clock.now += 0.3
-    assert short.ended(TokenUsage(completion=5), 0.1) is None
+    assert driver.meter.end(short, TokenUsage(completion=5), 0.1) is None
     driver.clock.now += 0.7
     assert driver.look(60.0).profiles["a"].energy_wh * 3600 == pytest.approx(18)
     blind = driver.ask("blind")
     driver.run(3, {"blind": (blind, 10)}, power_w=None)
-    assert blind.ended(TokenUsage(completion=30), 0.1) is None
+    assert driver.meter.end(blind, TokenUsage(completion=30), 0.1) is None
 
 
 async def test_a_request_through_the_gateway_is_seen_while_it_streams(house: Any, tools: Any) -> None:
@@ -299,3 +298,16 @@ async def test_a_request_through_the_gateway_is_seen_while_it_streams(house: Any
     figures = meter.look(time.monotonic(), time.time(), Power(50.0)).profiles["alpha"]
     assert (figures.in_flight, figures.output_tokens) == (0, row.completion_tokens)
     assert seen[-1] <= row.completion_tokens
+
+
+@pytest.mark.parametrize(("words", "known"), [("Tell me of the sea.", True), ("data:image/png;base64,AAAA", False)])
+async def test_a_picture_in_a_body_says_nothing_of_the_prompts_tokens(
+    house: Any, tools: Any, words: str, known: bool
+) -> None:
+    async with tools.simulated_engine(house, SimSpec(kv_tokens=10**6)):
+        asked = asyncio.ensure_future(
+            house.chat(stream=True, max_tokens=400, messages=[{"role": "user", "content": words}])
+        )
+        row = await house.in_state(RequestState.STREAMING)
+        await asked
+    assert (row.prompt_estimate is not None) is known

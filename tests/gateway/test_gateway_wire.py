@@ -13,10 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn.server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
-from sparkdash.wire import ClientConnection, RequestChannel, RequestHeadCache, ResponseHeaders
+from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders, ServerState
 from sparkdash.wire.connection import Deadline
 from sparkdash.wire.request_channel import RequestHead
 
@@ -68,11 +69,22 @@ class Handed:
 class Client:
     """One connection to an application, whose tasks run to their end with `rest`."""
 
-    def __init__(self, app: Any, protocol: Callable[..., Any] = ClientConnection, door: object = None) -> None:
-        server = Server(app)
-        server.config.load()
-        self.tasks = server.server_state.tasks
-        self.wire, self.socket = protocol(server.config, server.server_state, {}), Socket(door)
+    def __init__(
+        self,
+        app: Any,
+        protocol: Callable[..., Any] = ClientConnection,
+        door: object = None,
+        state: ServerState | None = None,
+    ) -> None:
+        server = state or ServerState(app)
+        self.tasks = server.tasks
+        if protocol is HttpToolsProtocol:
+            config = uvicorn.Config(app, lifespan="off", log_config=None, date_header=False, server_header=False)
+            config.load()
+            self.wire = protocol(config, uvicorn.server.ServerState(), {})
+        else:
+            self.wire = protocol(server)
+        self.socket = Socket(door)
         self.wire.connection_made(self.socket)
 
     async def says(self, data: bytes) -> bytes:
@@ -371,9 +383,9 @@ async def test_connections_that_begin_alike_share_a_head_while_one_of_them_is_op
         own.start(200, EMPTY)
         own.finish(b"")
 
-    heads = RequestHeadCache()
+    state = ServerState(Handed(serve))
     doors: list[tuple[str, int] | str] = [("127.0.0.1", 8000), ("127.0.0.1", 8000), "/run/daemon.sock"]
-    clients = [Client(Handed(serve), partial(ClientConnection, heads=heads), door) for door in doors]
+    clients = [Client(None, door=door, state=state) for door in doors]
     for client in clients:
         await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\n\r\n")
     one, other, elsewhere = (ref() for ref in seen)
@@ -510,8 +522,7 @@ async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp
         await by_messages(204, [], [])(scope, receive, send)
 
     server, loop = Server(app), asyncio.get_running_loop()
-    server.config.load()
-    made = partial(ClientConnection, server.config, server.server_state, {})
+    made = partial(ClientConnection, server.state)
     path = str(tmp_path / "socket")
     for door in (await loop.create_server(made, "127.0.0.1", 0), await loop.create_unix_server(made, path)):
         name = door.sockets[0].getsockname()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from sparkdash import daemon, log
+from sparkdash import daemon
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, SimSpec
 from sparkdash.host.processes.process import Process
@@ -51,7 +51,6 @@ def main() -> None:
     os.environ["SPARKDASH_SIM_DIR"] = str(folder / "sim")
     if times != 1:
         hurry(times)
-    log.configure()
     settings = Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache")
     parts = daemon.Parts(
         settings=settings,

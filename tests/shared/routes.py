@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sparkdash.gateway.admission import access
 from sparkdash.gateway.apis import llama_swap, pages
+from sparkdash.gateway.control.app import HANDLERS
+from sparkdash.gateway.control.openapi import describe
 from sparkdash.gateway.protocol import route
 
 Route = tuple[str, str]
@@ -14,17 +14,17 @@ PLACEHOLDERS = {"{name}": "NAME", "{run}": "RUN", "{request_id}": "ID"}
 READ_OLLAMA = ("version", "tags", "ps")
 
 
-def control_routes(gateway: Any) -> set[Route]:
-    """As the framework has them; the description of them is a route itself."""
-    paths = gateway.control.openapi()["paths"]
+def control_routes() -> set[Route]:
+    """As they are described; the description is a route itself."""
+    paths = describe(HANDLERS)["paths"]
     found = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     return found | {("GET", "/api/openapi.json")}
 
 
-def every_route(gateway: Any) -> set[Route]:
+def every_route() -> set[Route]:
     """With every method but HEAD, which is a GET without its body."""
     found = {("GET", path) for path in access.ALIVE}
-    found |= {(method, shown(path)) for method, path in control_routes(gateway)}
+    found |= {(method, shown(path)) for method, path in control_routes()}
     found |= {("POST", path) for path in route._PLAIN}
     for path, methods in route._AT_ROOT.items():
         found |= {(method, path) for method in methods - {"HEAD"}}
@@ -37,7 +37,7 @@ def every_route(gateway: Any) -> set[Route]:
 
 
 def shown(path: str) -> str:
-    """A path of the framework with its open parts in capitals."""
+    """A path of the description with its open parts in capitals."""
     for given, capitals in PLACEHOLDERS.items():
         path = path.replace(given, capitals)
     return path

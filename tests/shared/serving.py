@@ -9,6 +9,6 @@ from typing import Any
 async def deserted(server: Any) -> None:
     """Once a `listen.Server` has seen that its clients left it ends without a pause; one that stays is not waited for."""
     for _ in range(20):
-        if not server.server_state.connections:
+        if not server.state.connections:
             break
         await asyncio.sleep(0)

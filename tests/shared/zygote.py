@@ -27,8 +27,7 @@ ASKED_BYTES = 1 << 20
 LEFT_OUT = ("sparkdash.tui", "sparkdash.gateway.translate.", "sparkdash.gateway.count.")
 """The screens and the processes beside the gateway have imports of their own, which a daemon must not have."""
 LATE = (
-    "anyio._backends._asyncio", "encodings.idna", "httpcore", "pydantic.v1", "sqlite3",
-    "uvicorn.lifespan.off", "uvicorn.protocols.http.httptools_impl",
+    "encodings.idna", "httpcore", "pydantic.v1", "sqlite3",
 )  # fmt: skip
 """What is imported in the middle of something."""
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import capture_logs
 from recorded import START, sample
 from recorded import asked as past_request
 from stored import VERSION_1, asked, load, rows, swap
-from structlog.testing import capture_logs
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from structlog.testing import capture_logs
+from logs import capture_logs
 from surroundings.engines import Behaviour
 from surroundings.house import House, SecondNode, make_profile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import structlog
+from logs import capture_logs
 from running_collector import IMPATIENT_S, Watch, collecting, counting
 
 from sparkdash.domain.container import ForeignContainer
@@ -158,7 +158,7 @@ async def test_collector_goes_on_after_a_crash(watch: Watch) -> None:
     server = await watch.coder()
     counting(server, 40)
     watch.box.broken = ZeroDivisionError("no memory at all")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with collecting(watch):
             sample = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
             watch.box.broken = None
@@ -172,7 +172,7 @@ async def test_collector_goes_on_after_a_crash(watch: Watch) -> None:
 
 async def test_collector_goes_on_when_a_whole_tick_crashes(watch: Watch) -> None:
     watch.crashes = 3
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with collecting(watch):
             sample = await watch.sample()
     assert sample.at == watch.time.unix() - watch.time.now + 1003

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+from logs import capture_logs
 from recorded import START, asked, sample
 from stored import rows, swap
-from structlog.testing import capture_logs
 
 from sparkdash.bus import Bus
 from sparkdash.daemon.samples import record_in, record_notices, recording_samples, restore_past

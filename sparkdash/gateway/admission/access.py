@@ -11,8 +11,6 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 
-import structlog
-
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary, base_name
 from sparkdash.domain.request import Task
@@ -22,6 +20,7 @@ from sparkdash.gateway.http.exchange import ParsedHead
 from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.protocol.route import METRICS, is_control
 from sparkdash.keyring import Key, Keyring, Scope, matching
+from sparkdash.log import LOG
 
 READ = ("GET", "HEAD")
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
@@ -37,7 +36,6 @@ def scope_of(path: str) -> Scope | None:
     return Scope.CONTROL if is_control(path) else Scope.INFERENCE
 
 
-LOG = structlog.get_logger("sparkdash.keyring")
 MINUTE_S = 60.0
 DAY_S = 86400.0
 BEARER = "bearer "
@@ -66,8 +64,9 @@ class AccessControl:
         self._used_today = used_today
         self._clock = clock
         self._monotonic = monotonic
-        self._looked: tuple[Key, ...] | None = None
-        """The keys as they are in this turn of the loop."""
+        self._looked: tuple[Key, ...] = ()
+        self._looked_at = -1.0
+        """Time of the last look, by the loop's clock."""
         self._recent: dict[str, deque[float]] = {}
         """Times of each limited key's requests in the last minute, by key name."""
 
@@ -113,16 +112,10 @@ class AccessControl:
             self._within_requests(key)
 
     def _now(self) -> tuple[Key, ...]:
-        """Return the keys. The file is checked once for all requests of one turn of the loop."""
-        if self._keys is None:
-            return ()
-        if self._looked is None:
-            self._looked = _look(self._keys)
-            asyncio.get_running_loop().call_soon(self._forget)
+        """Return the keys. The file is checked once for all requests of one moment of the loop's clock."""
+        if self._keys is not None and (now := asyncio.get_running_loop().time()) != self._looked_at:
+            self._looked, self._looked_at = _look(self._keys), now
         return self._looked
-
-    def _forget(self) -> None:
-        self._looked = None
 
     def _within_tokens(self, key: Key) -> None:
         if key.tokens_per_day is None or self._used_today(key.name) < key.tokens_per_day:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from sparkdash.gateway.http.channel import Message, Scope, Send
+from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.redaction import is_secret_flag, masked_addresses, masked_values
 
 BODY_LIMIT = 2048
@@ -15,30 +15,27 @@ BODY_LIMIT = 2048
 SECRET = "token"  # noqa: S105 - the key's name
 
 
-def audited_send(
-    send: Send, keep: Callable[[Mapping[str, object]], object], who: str, scope: Scope, body: bytes, at: float
-) -> Send:
-    """Return a `send` that keeps a line about the request, in a thread, before the caller sees the answer.
+def note_of(
+    exchange: Exchange, body: bytes, keep: Callable[[Mapping[str, object]], object], at: float
+) -> Callable[[int], Awaitable[None]]:
+    """Return a function that keeps a line about the request with its answer's status, in a thread.
 
-    `who`: `socket`, `anyone`, or `key NAME`. Renewals of an exclusive lease are left out: they come every few seconds.
+    Renewals of an exclusive lease are left out: they come every few seconds.
     """
-    said, client = _said(body), scope.get("client")
+    head, said, client = exchange.head, _said(body), exchange.ends()[0]
     entry = {
         "at": round(at, 3),
-        "who": who,
+        "who": "socket" if head.unix else f"key {exchange.key.name}" if exchange.key else "anyone",
         "from": client[0] if client else None,
-        "did": f"{scope['method']} {scope['path']}",
+        "did": f"{head.method} {head.path}",
         "said": _shown({key: value for key, value in said.items() if key != SECRET}),
     }
 
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            status = message["status"]
-            if not (scope["path"] == "/api/lease" and said.get(SECRET) and status == 200):
-                await asyncio.to_thread(keep, {**entry, "status": status})
-        await send(message)
+    async def note(status: int) -> None:
+        if not (head.path == "/api/lease" and said.get(SECRET) and status == 200):
+            await asyncio.to_thread(keep, {**entry, "status": status})
 
-    return sent
+    return note
 
 
 def _shown(value: Any) -> Any:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-import structlog
-
 from sparkdash.domain.request import RequestState
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -34,10 +32,10 @@ from sparkdash.gateway.relay.admitted import RequestContext
 from sparkdash.gateway.relay.dispatch import LEFT_OUT
 from sparkdash.gateway.translate.response import needs_translation
 from sparkdash.limits import shown
+from sparkdash.log import LOG
 from sparkdash.paths import read_small_file, replace_file
 from sparkdash.units import MIB
 
-LOG = structlog.get_logger("sparkdash.gateway")
 RESPONSES = "/v1/responses"
 _BY_ID = re.compile(r"/v1/responses/([^/]+)(?:/(cancel|input_items))?/?")
 _UNKEPT = re.compile(rb'"store"\s*:\s*false')

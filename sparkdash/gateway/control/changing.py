@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-
-from fastapi import APIRouter, BackgroundTasks, Request
-from fastapi.responses import StreamingResponse
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
 from sparkdash.api.control import ControlApi
@@ -19,6 +17,8 @@ from sparkdash.api.requests import (
     PullBody,
     ReleaseBody,
     ReplayBody,
+    RequestId,
+    RunName,
     SettingBody,
     ShutdownBody,
     StartRunBody,
@@ -28,6 +28,7 @@ from sparkdash.api.requests import (
     UseBody,
     UseSetBody,
 )
+from sparkdash.api.rows import Row
 from sparkdash.domain import request as requests
 from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
 from sparkdash.domain.history import Replay, RequestSelection
@@ -36,28 +37,24 @@ from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.reading import captured_request, profile_list
 from sparkdash.gateway.control.routes import (
+    EVENTS,
     NO_BENCH,
-    STREAM,
-    CallerDeps,
-    CallerKey,
-    LeaseToken,
+    ControlCall,
+    Handler,
+    StreamedAnswer,
     encode_pull,
     required,
-    serves,
-    serves_raw,
 )
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exclusive import TTL_S, ExclusiveHold
 from sparkdash.gateway.http.capture import CapturedRequest
-from sparkdash.gateway.http.exchange import by_unix_socket
 from sparkdash.gateway.relay.admitted import meant_profile
 from sparkdash.gateway.relay.replay import is_redacted, replay_request, replayed_route, wants_stream
 
 
-async def replay(
-    body: ReplayBody, request: Request, deps: CallerDeps, key: CallerKey, x_sparkdash_lease: LeaseToken = None
-) -> Replay:
+async def replay(call: ControlCall, body: ReplayBody) -> Replay:
     """Plan a replay; with `begin` carry it out, and answer when it has ended. A caller that leaves ends it."""
+    deps = call.deps
     await deps.refresh()
     profile = deps.catalog().find(meant_profile(body.on, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot))
     if profile.engine.is_remote:
@@ -78,8 +75,9 @@ async def replay(
     )
     if not body.begin:
         return planned
-    deps.exclusive.admit(x_sparkdash_lease)
-    done = await replay_request(deps, kept, profile.name, request.scope, request.receive, key)
+    call.admit_holder()
+    scope, receive, _ = call.exchange.asgi_triple()
+    done = await replay_request(deps, kept, profile.name, scope, receive, call.key)
     return planned.replace(answer=done.row, match=done.match)
 
 
@@ -92,59 +90,61 @@ async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:
     return next(iter(page.requests), None)
 
 
-async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Plan:
+async def use(call: ControlCall, body: UseBody) -> Plan:
     """Begin to make a profile resident."""
-    deps.exclusive.admit(x_sparkdash_lease)
+    deps = call.deps
+    call.admit_holder()
     await deps.refresh()
     name = meant_profile(body.profile, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot)
     return await deps.supervisor.use(name, cause=SwapCause(body.cause))
 
 
-async def use_set(body: UseSetBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> SetPlan:
+async def use_set(call: ControlCall, body: UseSetBody) -> SetPlan:
     """Begin to bring up a set of profiles, or only plan it."""
     if body.begin:
-        deps.exclusive.admit(x_sparkdash_lease)
-    await deps.refresh()
-    return await deps.supervisor.use_set(body.name, begin=body.begin)
+        call.admit_holder()
+    await call.deps.refresh()
+    return await call.deps.supervisor.use_set(body.name, begin=body.begin)
 
 
-async def stop(body: StopBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
+async def stop(call: ControlCall, body: StopBody) -> Done:
     """Stop one engine, or all; who holds the lease does so to measure."""
-    held = deps.exclusive.held
-    measures = held is not None and x_sparkdash_lease is not None and held.by(x_sparkdash_lease)
+    held, token = call.deps.exclusive.held, call.exchange.head.token
+    measures = held is not None and token is not None and held.by(token)
     cause = SwapCause.BENCH if measures else SwapCause.USER
-    await deps.supervisor.stop(body.profile, wait=body.wait, cause=cause)
+    await call.deps.supervisor.stop(body.profile, wait=body.wait, cause=cause)
     return Done()
 
 
-async def release(body: ReleaseBody, deps: CallerDeps) -> Done:
+async def release(call: ControlCall, body: ReleaseBody) -> Done:
     """Let a parked profile, or all, be tried again."""
-    await deps.supervisor.release(body.profile)
+    await call.deps.supervisor.release(body.profile)
     return Done()
 
 
-async def extend_load(body: ExtendBody, deps: CallerDeps) -> Done:
+async def extend_load(call: ControlCall, body: ExtendBody) -> Done:
     """Let a load that stands still go on for its whole limit."""
-    await deps.supervisor.extend_load(body.profile)
+    await call.deps.supervisor.extend_load(body.profile)
     return Done()
 
 
-async def cancel(_body: NoParameters, deps: CallerDeps) -> Done:
+async def cancel(call: ControlCall, _body: NoParameters) -> Done:
     """Cancel every swap under way."""
-    await deps.supervisor.cancel()
+    await call.deps.supervisor.cancel()
     return Done()
 
 
-async def cancel_request(request_id: str, _body: NoParameters, deps: CallerDeps) -> Done:
+async def cancel_request(call: ControlCall, asked: RequestId) -> Done:
     """End one request."""
-    deps.running.cancel(request_id)
+    call.deps.running.cancel(asked.request_id)
     return Done()
 
 
-async def toggle(body: ToggleBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> TogglePair:
+async def toggle(call: ControlCall, body: ToggleBody) -> TogglePair:
     """Set the A/B pair, and flip."""
+    deps = call.deps
     if body.flip:
-        deps.exclusive.admit(x_sparkdash_lease)
+        call.admit_holder()
     snapshot, find = deps.bus.snapshot, deps.catalog().find
     a = _able(find(body.a)) if body.a else snapshot.toggle_a
     b = _able(find(body.b)) if body.b else snapshot.toggle_b
@@ -186,48 +186,44 @@ SOCKET_ONLY = frozenset(
 shorten the past."""
 
 
-async def settings(deps: CallerDeps) -> SettingList:
+async def settings(call: ControlCall, _asked: NoParameters) -> SettingList:
     """List every setting with its value, default and meaning. Addresses of hooks are left out."""
-    return await deps.settings_list()
+    return await call.deps.settings_list()
 
 
-async def change_setting(body: SettingBody, request: Request, deps: CallerDeps) -> SettingList:
+async def change_setting(call: ControlCall, body: SettingBody) -> SettingList:
     """Write one value into config.toml, whose comments stay; a value that is not valid changes nothing."""
-    if body.key[0] in SOCKET_ONLY and not by_unix_socket(request.scope["server"]):
+    if body.key[0] in SOCKET_ONLY and not call.exchange.head.unix:
         raise AdmissionError(
             f"{body.key[0]} can be changed on the daemon's own box only.",
             code="socket_only",
             status=403,
             hint="Edit config.toml there, or use its dashboard.",
         )
-    return await deps.change_setting(body)
+    return await call.deps.change_setting(body)
 
 
-async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:
+async def pull(call: ControlCall, body: PullBody) -> StreamedAnswer:
     """Stream the progress of a pull."""
-    deps.catalog().find(body.profile)
-    return StreamingResponse(encode_pull(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
+    call.deps.catalog().find(body.profile)
+    return StreamedAnswer(EVENTS, encode_pull(call.deps.supervisor.pull(body.profile)))
 
 
-async def reload(_body: NoParameters, deps: CallerDeps) -> ProfileList:
+async def reload(call: ControlCall, _body: NoParameters) -> ProfileList:
     """Read the profiles again, and list them."""
-    await deps.reload()
-    return profile_list(deps)
+    await call.deps.reload()
+    return profile_list(call.deps)
 
 
-async def traffic(body: TrafficBody, deps: CallerDeps) -> Done:
+async def traffic(call: ControlCall, body: TrafficBody) -> Done:
     """Switch the demo's traffic."""
-    required(deps.traffic, "Only the demo makes traffic of its own.", "no_traffic")(body.on)
+    required(call.deps.traffic, "Only the demo makes traffic of its own.", "no_traffic")(body.on)
     return Done()
 
 
-async def shutdown(body: ShutdownBody, deps: CallerDeps, after_answer: BackgroundTasks) -> Done:
+async def shutdown(call: ControlCall, body: ShutdownBody) -> Done:
     """End the daemon after this answer."""
-
-    async def end() -> None:  # a plain callable that returns an awaitable would be run in a thread, never awaited
-        await deps.shutdown(body.engines == "stop")
-
-    after_answer.add_task(end)
+    call.after_answer = partial(call.deps.shutdown, body.engines == "stop")
     return Done()
 
 
@@ -267,11 +263,12 @@ class LeaseHandlers:
     def __init__(self) -> None:
         self._holder_exit = ProcessExitWatch()
 
-    async def lease(self, body: LeaseBody, request: Request, deps: CallerDeps) -> LeaseGranted:
+    async def lease(self, call: ControlCall, body: LeaseBody) -> LeaseGranted:
         """Take the lease, or renew it, and show the progress of the run."""
+        deps = call.deps
         if body.token is None:
             held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
-            if body.pid is not None and by_unix_socket(request.scope["server"]):
+            if body.pid is not None and call.exchange.head.unix:
                 self._holder_exit.watch(body.pid, lambda: self._end_after_holder(deps, held))
             what = "measures, and lets others in" if held.shares else "has the box to itself"
             deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
@@ -282,9 +279,9 @@ class LeaseHandlers:
             deps.bus.publish(MeasuringChanged(measuring=seen))
         return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
-    async def let_go(self, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
+    async def let_go(self, call: ControlCall, _asked: NoParameters) -> Done:
         """End the lease; a token that does not hold it is ignored."""
-        self._release(deps, x_sparkdash_lease or "")
+        self._release(call.deps, call.exchange.head.token or "")
         return Done()
 
     def _release(self, deps: Deps, token: str) -> bool:
@@ -301,23 +298,25 @@ class LeaseHandlers:
             deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
 
 
-async def end(_body: NoParameters, deps: CallerDeps) -> Done:
+async def end(call: ControlCall, _body: NoParameters) -> Done:
     """Ask the run that is measured to stop."""
+    deps = call.deps
     deps.exclusive.end()
     if (seen := deps.bus.snapshot.measuring) is not None:
         deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
     return Done()
 
 
-async def resume(run: str, _body: NoParameters, deps: CallerDeps) -> Done:
+async def resume(call: ControlCall, asked: RunName) -> Done:
     """Resume a run in a process of its own."""
-    deps.exclusive.only()
-    await required(deps.resume, *NO_BENCH)(run)
+    call.deps.exclusive.only()
+    await required(call.deps.resume, *NO_BENCH)(asked.run)
     return Done()
 
 
-async def start(body: StartRunBody, deps: CallerDeps) -> BenchPlan:
+async def start(call: ControlCall, body: StartRunBody) -> BenchPlan:
     """Plan a run; with `begin` measure it in a process of its own, unless another run is measured."""
+    deps = call.deps
     begin_run = required(deps.start_run, *NO_BENCH)
     if body.begin:
         deps.exclusive.only()
@@ -325,25 +324,26 @@ async def start(body: StartRunBody, deps: CallerDeps) -> BenchPlan:
     return await begin_run(StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]}))
 
 
-def add_routes(api: APIRouter) -> None:
-    serves(api, ControlApi.use, use)
-    serves(api, ControlApi.use_set, use_set)
-    serves(api, ControlApi.stop, stop)
-    serves(api, ControlApi.release, release)
-    serves(api, ControlApi.extend_load, extend_load)
-    serves(api, ControlApi.cancel, cancel)
-    serves(api, ControlApi.cancel_request, cancel_request)
-    serves(api, ControlApi.toggle, toggle)
-    serves(api, ControlApi.replay, replay)
-    handlers = LeaseHandlers()
-    serves(api, ControlApi.lease, handlers.lease)
-    serves(api, ControlApi.end_lease, handlers.let_go)
-    serves(api, ControlApi.end_measuring, end)
-    serves(api, ControlApi.resume_run, resume)
-    serves(api, ControlApi.start_run, start)
-    serves(api, ControlApi.settings, settings)
-    serves(api, ControlApi.change_setting, change_setting)
-    serves_raw(api, ControlApi.pull, pull, StreamingResponse, STREAM)
-    serves(api, ControlApi.reload, reload)
-    serves(api, ControlApi.traffic, traffic)
-    serves(api, ControlApi.shutdown, shutdown)
+_LEASES = LeaseHandlers()
+HANDLERS: Mapping[Row[...], Handler] = {
+    ControlApi.use: use,
+    ControlApi.use_set: use_set,
+    ControlApi.stop: stop,
+    ControlApi.release: release,
+    ControlApi.extend_load: extend_load,
+    ControlApi.cancel: cancel,
+    ControlApi.cancel_request: cancel_request,
+    ControlApi.toggle: toggle,
+    ControlApi.replay: replay,
+    ControlApi.lease: _LEASES.lease,
+    ControlApi.end_lease: _LEASES.let_go,
+    ControlApi.end_measuring: end,
+    ControlApi.resume_run: resume,
+    ControlApi.start_run: start,
+    ControlApi.settings: settings,
+    ControlApi.change_setting: change_setting,
+    ControlApi.pull: pull,
+    ControlApi.reload: reload,
+    ControlApi.traffic: traffic,
+    ControlApi.shutdown: shutdown,
+}

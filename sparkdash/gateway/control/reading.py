@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated, NamedTuple
-
-from fastapi import APIRouter, Depends, Header, Query
-from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from collections.abc import Mapping
 
 from sparkdash.api.answers import CapturedText, ProfileList
 from sparkdash.api.control import ControlApi
-from sparkdash.api.requests import POINTS, STATUS
+from sparkdash.api.requests import (
+    DoctorQuery,
+    FeedPosition,
+    IncidentQuery,
+    LogQuery,
+    MarkQuery,
+    NoParameters,
+    PastRequestQuery,
+    ProfileName,
+    RecentQuery,
+    RequestId,
+    RunName,
+    SeriesQuery,
+    UsageQuery,
+)
+from sparkdash.api.rows import Row
 from sparkdash.domain.engine import IncidentList, summarize_repairs
 from sparkdash.domain.history import (
-    MOST_POINTS,
-    MOST_ROWS,
     FigureList,
     MarkList,
     MarkSelection,
     PastRequests,
     RecentFigures,
     RecentSelection,
-    RequestOrder,
     RequestSelection,
     Series,
     SeriesSelection,
-    UsageGroup,
     UsageReport,
     UsageSelection,
     all_figures,
@@ -39,22 +47,19 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.routes import (
-    DOCUMENT,
     NO_BENCH,
-    STREAM,
     TEXT,
-    CallerDeps,
-    FeedResponse,
-    KeyCheck,
+    ControlCall,
+    Handler,
+    StreamedAnswer,
     encode_lines,
     required,
-    serves,
-    serves_raw,
 )
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.capture import CapturedRequest
+from sparkdash.gateway.http.event_feed import serve_feed
 from sparkdash.gateway.relay.admitted import meant_profile
-from sparkdash.limits import COUNT, NAME, shown
+from sparkdash.limits import shown
 from sparkdash.rules import redact_profile
 from sparkdash.store.past import RecordedHistory
 
@@ -62,101 +67,84 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""
 
 
-async def state(deps: CallerDeps) -> Snapshot:
+async def state(call: ControlCall, _asked: NoParameters) -> Snapshot:
     """Return the whole state, with ages counted to now. A poll counts as a listener for 15 s."""
-    deps.bus.note_poll()
-    return deps.bus.snapshot.replace(at=deps.clock())
+    call.deps.bus.note_poll()
+    return call.deps.bus.snapshot.replace(at=call.deps.clock())
 
 
-async def events(
-    deps: CallerDeps,
-    key_holds: KeyCheck,
-    since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
-    last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
-) -> Response:
+async def events(call: ControlCall, asked: FeedPosition) -> None:
     """Stream a snapshot, then each fact with its number."""
-    heard = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
-    return FeedResponse(deps, key_holds, heard if since is None else since)
+    told = call.exchange.head.headers.get(b"last-event-id")
+    heard = int(told) if told and _EVENT_ID.fullmatch(told) else None
+    since = heard if asked.since is None else asked.since
+    await serve_feed(call.deps.bus, call.deps.event_encoder, call.exchange, since, holds=call.key_holds)
 
 
-async def profiles(deps: CallerDeps) -> ProfileList:
+async def profiles(call: ControlCall, _asked: NoParameters) -> ProfileList:
     """Read the profile files again where they changed, and list them."""
-    await deps.refresh()
-    return profile_list(deps)
+    await call.deps.refresh()
+    return profile_list(call.deps)
 
 
-async def profile(name: str, deps: CallerDeps) -> Profile:
+async def profile(call: ControlCall, asked: ProfileName) -> Profile:
     """Return one profile, with secrets masked."""
-    await deps.refresh()
-    return redact_profile(deps.catalog().find(name))
+    await call.deps.refresh()
+    return redact_profile(call.deps.catalog().find(asked.name))
 
 
-async def plan(name: str, deps: CallerDeps) -> Plan:
+async def plan(call: ControlCall, asked: ProfileName) -> Plan:
     """Say what `use` would evict, whether the profile fits, and how long it takes."""
+    deps = call.deps
     await deps.refresh()
-    return await deps.supervisor.plan(meant_profile(name, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot))
+    name = meant_profile(asked.name, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot)
+    return await deps.supervisor.plan(name)
 
 
-async def incidents(
-    deps: CallerDeps,
-    profile: Annotated[str | None, Query(description="Only those of this profile, by name or alias")] = None,
-    limit: Annotated[int, Query(ge=1, le=COUNT, description="At most so many")] = 100,
-) -> IncidentList:
+async def incidents(call: ControlCall, asked: IncidentQuery) -> IncidentList:
     """List incidents, of all profiles or of one."""
-    kept = deps.supervisor.incidents()
+    kept = call.deps.supervisor.incidents()
     found = kept.incidents
-    if profile is not None:
-        name = deps.catalog().find(profile).name
+    if asked.profile is not None:
+        name = call.deps.catalog().find(asked.profile).name
         found = tuple(one for one in found if one.profile == name)
         kept = IncidentList(incidents=found, repairs=summarize_repairs(found))
-    return kept.replace(incidents=found[:limit])
+    return kept.replace(incidents=found[: asked.limit])
 
 
-async def inventory(deps: CallerDeps) -> Inventory:
+async def inventory(call: ControlCall, _asked: NoParameters) -> Inventory:
     """Look for the image and the weights of each profile."""
+    deps = call.deps
     await deps.refresh()
     return await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
 
 
-async def memory(deps: CallerDeps) -> MemoryAccount:
+async def memory(call: ControlCall, _asked: NoParameters) -> MemoryAccount:
     """Account for every byte of the memory; takes up to a second."""
     hint = "Without a demo, `sparkdash memory` shows who holds this box's memory."
-    return await required(deps.memory, "The demo's memory is simulated.", "no_memory_account", hint)()
+    return await required(call.deps.memory, "The demo's memory is simulated.", "no_memory_account", hint)()
 
 
-async def doctor(
-    deps: CallerDeps,
-    check: Annotated[list[str] | None, Query(description="Only these checks; may be repeated")] = None,
-) -> Diagnosis:
+async def doctor(call: ControlCall, asked: DoctorQuery) -> Diagnosis:
     """Run the checks of `sparkdash doctor` on this box; takes seconds."""
     hint = "`sparkdash doctor` examines this one."
-    return await required(deps.examine, "The demo's box is simulated.", "no_doctor", hint)(check or ())
+    return await required(call.deps.examine, "The demo's box is simulated.", "no_doctor", hint)(asked.check or ())
 
 
-async def bench(deps: CallerDeps) -> Response:
-    """List the measured runs."""
-    return await _measured(deps, None)
+async def bench(call: ControlCall, _asked: NoParameters) -> bytes:
+    """List the measured runs, as `sparkdash bench list --json` writes them."""
+    return await required(call.deps.runs, *NO_BENCH)(None)
 
 
-async def bench_run(run: str, deps: CallerDeps) -> Response:
-    """Return the report of one run."""
-    return await _measured(deps, run)
+async def bench_run(call: ControlCall, asked: RunName) -> bytes:
+    """Return the report of one run, as `sparkdash bench show --json` writes it."""
+    return await required(call.deps.runs, *NO_BENCH)(asked.run)
 
 
-async def logs(
-    name: str,
-    deps: CallerDeps,
-    key_holds: KeyCheck,
-    tail: Annotated[int | None, Query(ge=0, le=COUNT, description="Only the last so many lines")] = None,
-    follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
-) -> StreamingResponse:
+async def logs(call: ControlCall, asked: LogQuery) -> StreamedAnswer:
     """Stream the log of an engine, also after its container is gone."""
-    lines = deps.supervisor.logs(name, tail=tail, follow=follow)
-    return StreamingResponse(encode_lines(lines, key_holds), media_type="text/plain; charset=utf-8")
-
-
-async def _measured(deps: Deps, run: str | None) -> Response:
-    return Response(await required(deps.runs, *NO_BENCH)(run), media_type="application/json")
+    lines = call.deps.supervisor.logs(asked.name, tail=asked.tail, follow=asked.follow)
+    return StreamedAnswer(TEXT, encode_lines(lines, call.key_holds))
 
 
 def profile_list(deps: Deps) -> ProfileList:
@@ -166,149 +154,64 @@ def profile_list(deps: Deps) -> ProfileList:
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
-LATEST = 1e11
-"""Latest time that is accepted: the year 5138."""
 
 
-class GivenPeriod(NamedTuple):
-    """Beginning and end of a period as the caller gave them."""
-
-    since: float | None
-    until: float | None
-
-    def within(self, now: float, length_s: float) -> tuple[float, float]:
-        """Return begin and end; without `until` now, without `since` `length_s` before the end."""
-        end = now if self.until is None else self.until
-        begin = max(end - length_s, 0.0) if self.since is None else self.since
-        if begin >= end:
-            raise AdmissionError("The period is empty: `since` is not before `until`.", code="invalid_request")
-        return begin, end
+def _within(asked: SeriesQuery | UsageQuery | MarkQuery, now: float, length_s: float) -> tuple[float, float]:
+    """Return begin and end; without `until` now, without `since` `length_s` before the end."""
+    end = now if asked.until is None else asked.until
+    begin = max(end - length_s, 0.0) if asked.since is None else asked.since
+    if begin >= end:
+        raise AdmissionError("The period is empty: `since` is not before `until`.", code="invalid_request")
+    return begin, end
 
 
-async def _given_period(
-    since: Annotated[float | None, Query(ge=0, le=LATEST, description="Beginning, Unix seconds")] = None,
-    until: Annotated[float | None, Query(ge=0, le=LATEST, description="End, Unix seconds; else now")] = None,
-) -> GivenPeriod:
-    return GivenPeriod(since, until)
-
-
-class RequestPage(NamedTuple):
-    """Order and place of a list of requests."""
-
-    sort: RequestOrder
-    limit: int
-    after: str | None
-
-
-async def _page(
-    sort: Annotated[RequestOrder, Query(description="Newest first, or the greatest of a figure")] = "newest",
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="At most so many")] = 100,
-    after: Annotated[str | None, Query(max_length=NAME, description="`next` of the answer before")] = None,
-) -> RequestPage:
-    return RequestPage(sort, limit, after)
-
-
-Period = Annotated[GivenPeriod, Depends(_given_period)]
-Page = Annotated[RequestPage, Depends(_page)]
-OfProfile = Annotated[str | None, Query(max_length=NAME, description="Only this profile, by its full name")]
-OfClient = Annotated[str | None, Query(max_length=NAME, description="Only this client")]
-
-
-async def figures(deps: CallerDeps) -> FigureList:
+async def figures(call: ControlCall, _asked: NoParameters) -> FigureList:
     """List the figures, and the engines and boxes that have records of them."""
-    return await _history(deps).figures()
+    return await _history(call).figures()
 
 
-async def series(
-    deps: CallerDeps,
-    period: Period,
-    figure: Annotated[str, Query(max_length=NAME, description="A name of /api/history/figures")],
-    profile: OfProfile = None,
-    node: Annotated[str | None, Query(max_length=NAME, description="Another node than this one")] = None,
-    points: Annotated[int, Query(ge=1, le=MOST_POINTS, description="At most so many buckets, about")] = POINTS,
-) -> Series:
+async def series(call: ControlCall, asked: SeriesQuery) -> Series:
     """Read one figure of a profile's engine, or without a profile of the box: minimum, mean and maximum by bucket."""
-    history = _history(deps)
-    _known(figure)
-    begin, end = period.within(deps.clock(), HOUR_S)
+    history = _history(call)
+    _known(asked.figure)
+    begin, end = _within(asked, call.deps.clock(), HOUR_S)
+    profile, node = asked.profile or "", asked.node or LOCAL
     return await history.series(
-        SeriesSelection(figure=figure, profile=profile or "", node=node or LOCAL, since=begin, until=end, points=points)
+        SeriesSelection(figure=asked.figure, profile=profile, node=node, since=begin, until=end, points=asked.points)
     )
 
 
-async def recent(
-    deps: CallerDeps,
-    figure: Annotated[list[str] | None, Query(description="Only these figures; may be repeated")] = None,
-    seconds: Annotated[float, Query(ge=1, le=HOUR_S, description="Length of the period")] = 600.0,
-    step_s: Annotated[float, Query(ge=1, le=60, description="Seconds of a bucket")] = 2.0,
-) -> RecentFigures:
+async def recent(call: ControlCall, asked: RecentQuery) -> RecentFigures:
     """Read figures of all engines and of the box over the last minutes."""
-    history = _history(deps)
-    for name in figure or ():
+    history, names, now = _history(call), tuple(asked.figure or ()), call.deps.clock()
+    for name in names:
         _known(name)
-    now = deps.clock()
     return await history.recent(
-        RecentSelection(figures=tuple(figure or ()), since=now - seconds, until=now, step_s=step_s)
+        RecentSelection(figures=names, since=now - asked.seconds, until=now, step_s=asked.step_s)
     )
 
 
-async def usage(
-    deps: CallerDeps,
-    period: Period,
-    by: Annotated[UsageGroup, Query(description="What the requests are added up by")] = "profile",
-    profile: OfProfile = None,
-    client: OfClient = None,
-    offset_s: Annotated[int, Query(ge=-86400, le=86400, description="Seconds east of UTC, for the days")] = 0,
-) -> UsageReport:
+async def usage(call: ControlCall, asked: UsageQuery) -> UsageReport:
     """Add up the requests of a period: tokens, errors, waits, and quantiles within 1 %."""
-    history = _history(deps)
-    begin, end = period.within(deps.clock(), DAY_S)
-    return await history.usage(
-        UsageSelection(by=by, since=begin, until=end, profile=profile, client=client, offset_s=offset_s)
-    )
+    history = _history(call)
+    begin, end = _within(asked, call.deps.clock(), DAY_S)
+    return await history.usage(UsageSelection(**{**dict(asked), "since": begin, "until": end}))
 
 
-async def requests(
-    deps: CallerDeps,
-    period: Period,
-    page: Page,
-    profile: OfProfile = None,
-    client: OfClient = None,
-    session: Annotated[str | None, Query(description="Session, as the client's header names it")] = None,
-    status: Annotated[str | None, Query(pattern=STATUS, description="done, failed, gone or an HTTP status")] = None,
-    min_ttft: Annotated[float | None, Query(ge=0, description="Seconds to the first token, at least")] = None,
-) -> PastRequests:
+async def requests(call: ControlCall, asked: PastRequestQuery) -> PastRequests:
     """List ended requests: figures and names, never content."""
-    return await _history(deps).requests(
-        RequestSelection(
-            since=period.since,
-            until=period.until,
-            profile=profile,
-            client=client,
-            session=session,
-            status=status,
-            min_ttft=min_ttft,
-            sort=page.sort,
-            limit=page.limit,
-            after=page.after,
-        )
-    )
+    return await _history(call).requests(RequestSelection(**dict(asked)))
 
 
-async def marks(
-    deps: CallerDeps,
-    period: Period,
-    profile: OfProfile = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="At most so many, the newest")] = MOST_ROWS,
-) -> MarkList:
+async def marks(call: ControlCall, asked: MarkQuery) -> MarkList:
     """List the events of a period, oldest first."""
-    history = _history(deps)
-    begin, end = period.within(deps.clock(), DAY_S)
-    return await history.marks(MarkSelection(since=begin, until=end, profile=profile, limit=limit))
+    history = _history(call)
+    begin, end = _within(asked, call.deps.clock(), DAY_S)
+    return await history.marks(MarkSelection(profile=asked.profile, limit=asked.limit, since=begin, until=end))
 
 
-def _history(deps: Deps) -> RecordedHistory:
-    return required(deps.history, "Nothing is recorded here.", "no_history")
+def _history(call: ControlCall) -> RecordedHistory:
+    return required(call.deps.history, "Nothing is recorded here.", "no_history")
 
 
 def _known(figure: str) -> None:
@@ -338,28 +241,30 @@ async def captured_request(deps: Deps, request_id: str) -> CapturedRequest:
     )
 
 
-async def request_text(request_id: str, deps: CallerDeps) -> CapturedText:
-    kept = await captured_request(deps, request_id)
+async def request_text(call: ControlCall, asked: RequestId) -> CapturedText:
+    """Return the body of a captured request, and its answer."""
+    kept = await captured_request(call.deps, asked.request_id)
     return CapturedText(request=kept.id, body=kept.body, answer=kept.answer)
 
 
-def add_routes(api: APIRouter) -> None:
-    serves(api, ControlApi.state, state)
-    serves_raw(api, ControlApi.events, events, FeedResponse, STREAM)
-    serves(api, ControlApi.profiles, profiles)
-    serves(api, ControlApi.profile, profile)
-    serves(api, ControlApi.plan, plan)
-    serves(api, ControlApi.incidents, incidents)
-    serves(api, ControlApi.inventory, inventory)
-    serves(api, ControlApi.memory, memory)
-    serves(api, ControlApi.doctor, doctor)
-    serves_raw(api, ControlApi.measured_runs, bench, Response, DOCUMENT)
-    serves_raw(api, ControlApi.run_report, bench_run, Response, DOCUMENT)
-    serves_raw(api, ControlApi.logs, logs, PlainTextResponse, TEXT)
-    serves(api, ControlApi.history_figures, figures)
-    serves(api, ControlApi.history_series, series)
-    serves(api, ControlApi.history_recent, recent)
-    serves(api, ControlApi.history_usage, usage)
-    serves(api, ControlApi.history_requests, requests)
-    serves(api, ControlApi.history_marks, marks)
-    serves(api, ControlApi.request_text, request_text)
+HANDLERS: Mapping[Row[...], Handler] = {
+    ControlApi.state: state,
+    ControlApi.events: events,
+    ControlApi.profiles: profiles,
+    ControlApi.profile: profile,
+    ControlApi.plan: plan,
+    ControlApi.incidents: incidents,
+    ControlApi.inventory: inventory,
+    ControlApi.memory: memory,
+    ControlApi.doctor: doctor,
+    ControlApi.measured_runs: bench,
+    ControlApi.run_report: bench_run,
+    ControlApi.logs: logs,
+    ControlApi.history_figures: figures,
+    ControlApi.history_series: series,
+    ControlApi.history_recent: recent,
+    ControlApi.history_usage: usage,
+    ControlApi.history_requests: requests,
+    ControlApi.history_marks: marks,
+    ControlApi.request_text: request_text,
+}

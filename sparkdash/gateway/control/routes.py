@@ -1,62 +1,92 @@
-"""How a control route is registered, what its handler gets of its caller, and how streams are answered."""
+"""How a call of the control API reaches its handler, and how its answer goes back."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Request
-from fastapi.responses import Response
-from starlette.types import Receive, Scope, Send
+from pydantic import BaseModel
 
-from sparkdash.api.rows import Call, DocumentCall, Stream
+from sparkdash.api.rows import Call, Row
 from sparkdash.domain.container import PullProgress
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import key_check
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http import event_feed
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.frames import event_frame
+from sparkdash.gateway.relay.passthrough import CancelScope
 from sparkdash.keyring import Key
 from sparkdash.redaction import masked
+from sparkdash.wire import ResponseHeaders
 
-_DEPS, _KEY = "sparkdash.deps", "sparkdash.key"
-
-
-def set_caller(scope: Scope, deps: Deps, key: Key | None) -> None:
-    """Put the caller's key and the dependencies that the caller may see into the request's scope."""
-    scope[_DEPS], scope[_KEY] = deps, key
+_JSON = [(b"content-type", b"application/json")]
+EVENTS, TEXT = "text/event-stream", "text/plain; charset=utf-8"
 
 
-async def _caller_deps(request: Request) -> Deps:  # a plain function would be run in a thread
-    deps: Deps = request.scope[_DEPS]
-    return deps
+@dataclass(slots=True)
+class ControlCall:
+    """A call as its handler sees it."""
+
+    deps: Deps
+    exchange: Exchange
+    key: Key | None
+    key_holds: Callable[[], bool] = field(init=False)
+    """Whether the caller's key is still good: for answers that have no end."""
+    note: Callable[[int], Awaitable[None]] | None = None
+    """Awaited with the answer's status before the caller sees it."""
+    after_answer: Callable[[], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self.key_holds = key_check(self.key, self.deps.keys, self.deps.clock)
+
+    def admit_holder(self) -> None:
+        """Raise AdmissionError `held` while another caller has the gateway to itself."""
+        self.deps.exclusive.admit(self.exchange.head.token)
+
+    async def answer(self, row: Row[...], answer: object) -> None:
+        """Send what a handler returned; None: it has answered itself."""
+        if isinstance(answer, StreamedAnswer):
+            await self._stream(answer)
+        elif answer is not None:
+            body = answer.model_dump_json().encode() if isinstance(answer, BaseModel) else answer
+            assert isinstance(body, bytes)  # noqa: S101 - a document
+            status = row.status if isinstance(row, Call) else 200
+            await self._noted(status)
+            await self.exchange.answer(status, body, _JSON)
+
+    async def refuse(self, error: SparkdashError) -> None:
+        await self._noted(problems.client_status(error))
+        await self.exchange.refuse(error)
+
+    async def _noted(self, status: int) -> None:
+        if self.note is not None:
+            await self.note(status)
+
+    async def _stream(self, answer: StreamedAnswer) -> None:
+        await self._noted(200)
+        with CancelScope() as scope:
+            self.exchange.on_disconnect(scope.cancel)
+            self.exchange.start(200, ResponseHeaders([(b"content-type", answer.content_type.encode())]))
+            self.exchange.flush()
+            async with aclosing(answer.pieces) as pieces:
+                async for piece in pieces:
+                    await self.exchange.send(piece)
+            await self.exchange.finish()
 
 
-async def _key_check(request: Request) -> Callable[[], bool]:
-    deps: Deps = request.scope[_DEPS]
-    return key_check(request.scope[_KEY], deps.keys, deps.clock)
+class StreamedAnswer(NamedTuple):
+    """Answer that is sent piece by piece."""
+
+    content_type: str
+    pieces: AsyncGenerator[bytes, None]
 
 
-async def _caller_key(request: Request) -> Key | None:
-    key: Key | None = request.scope[_KEY]
-    return key
-
-
-CallerDeps = Annotated[Deps, Depends(_caller_deps)]
-"""Parameter of every control route."""
-CallerKey = Annotated[Key | None, Depends(_caller_key)]
-"""Parameter of routes that send a request on their caller's behalf: the key, None where none was needed."""
-KeyCheck = Annotated[Callable[[], bool], Depends(_key_check)]
-"""Parameter of routes whose answer has no end: whether the caller's key still holds."""
-LeaseToken = Annotated[str | None, Header(description="The token of POST /api/lease")]
-"""Parameter of routes that a lease reserves for its holder."""
-
-
+Handler = Callable[[ControlCall, Any], Awaitable[object]]
+"""Takes a call and what it asks for; returns the answer: a model, a document, a stream, or None if it was sent."""
 T = TypeVar("T")
-
-
 NO_BENCH = ("Nothing is measured here.", "no_bench")
 
 
@@ -67,71 +97,7 @@ def required(found: T | None, text: str, code: str, hint: str | None = None) -> 
     return found
 
 
-P = ParamSpec("P")
-Handler = Callable[..., Awaitable[T]]
-
-
-def serves(api: APIRouter, row: Call[P, T], handler: Handler[T]) -> None:
-    api.add_api_route(
-        row.path,
-        handler,
-        methods=[row.method],
-        status_code=row.status,
-        summary=row.summary,
-        response_model=row.answer,
-    )
-
-
-def serves_raw(
-    api: APIRouter,
-    row: DocumentCall[P] | Stream[P, T],
-    handler: Handler[Response],
-    response_class: type[Response],
-    responses: dict[int | str, dict[str, Any]],
-) -> None:
-    """Register a handler that writes its answer itself; `responses` describe it in the OpenAPI document."""
-    api.add_api_route(
-        row.path,
-        handler,
-        methods=[row.method],
-        summary=row.summary,
-        response_class=response_class,
-        responses=responses,
-        response_model=None,
-    )
-
-
-_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
-_ANY_ERROR = {"description": "Any error", "content": _ERROR}
-"""Stated where an answer is no JSON: FastAPI would describe the error with the media type of the answer."""
-STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {}}}, "description": "Server-sent events"},
-    "default": _ANY_ERROR,
-}
-TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Lines, as they come"},
-    "default": _ANY_ERROR,
-}
-DOCUMENT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/json": {"schema": {}}}, "description": "As `sparkdash bench show --json` writes it"}
-}
-
-
-class FeedResponse(Response):
-    """The feed to one listener, sent as raw ASGI messages: no task and no encoding per listener and event."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, deps: Deps, key_holds: Callable[[], bool], since: int | None, status_code: int = 200) -> None:
-        super().__init__(status_code=status_code)
-        self._deps, self._key_holds, self._since = deps, key_holds, since
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        deps, exchange = self._deps, Exchange.from_asgi(scope, receive, send)
-        await event_feed.serve_feed(deps.bus, deps.event_encoder, exchange, self._since, holds=self._key_holds)
-
-
-async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     """Encode lines, secrets masked, until the caller's key no longer `key_holds`.
 
     A failure after the first line becomes the last line, as the status has gone out.
@@ -145,7 +111,7 @@ async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool])
         yield f"sparkdash: {error.text()}\n".encode()
 
 
-async def encode_pull(steps: AsyncIterator[PullProgress]) -> AsyncIterator[bytes]:
+async def encode_pull(steps: AsyncIterator[PullProgress]) -> AsyncGenerator[bytes, None]:
     """Encode the steps of a pull as events; a failure becomes the last event."""
     try:
         async for step in steps:

@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.log import LOG
 from sparkdash.paths import open_regular
 from sparkdash.units import MIB
 
-LOG = structlog.get_logger("sparkdash.capture")
 FILE = "captured.jsonl"
 ANSWERS = "captured-answers.jsonl"
 """File of the answers' texts: who reads the requests need not read them."""

@@ -55,6 +55,11 @@ class ClientChannel(Protocol):
     def length(self) -> bytes | None: ...
 
     @property
+    def is_full(self) -> bool:
+        """Whether what is written must be waited for."""
+        ...
+
+    @property
     def upgraded(self) -> UpgradedConnection | None:
         """Channel of the client's bytes after a request for a WebSocket; None for any other request."""
         ...
@@ -87,6 +92,10 @@ class ClientChannel(Protocol):
 
     def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
         """Write the status line and the headers. `length`: bytes of the body, where `told` has none."""
+        ...
+
+    def flush(self) -> None:
+        """Write the head now, and not with the first piece."""
         ...
 
     def write(self, piece: bytes) -> None: ...
@@ -125,6 +134,8 @@ class AsgiChannel:
     def scope(self) -> Scope:
         return self._scope
 
+    is_full = True
+
     @property
     def upgraded(self) -> UpgradedConnection | None:
         return None
@@ -160,6 +171,9 @@ class AsgiChannel:
             length = told.length
         size = [] if length is None else [(b"content-length", b"%d" % length)]
         self._put({"type": "http.response.start", "status": status, "headers": [*told.headers, *size]})
+
+    def flush(self) -> None:
+        """Do nothing: the head is a message of its own."""
 
     def write(self, piece: bytes) -> None:
         self._put({"type": "http.response.body", "body": piece, "more_body": True})

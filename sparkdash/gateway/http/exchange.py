@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 from sparkdash.domain.request import LEASE_HEADER
@@ -27,7 +27,6 @@ from sparkdash.gateway.http.headers import (
     VIA,
     HeaderList,
     RequestHeaders,
-    headers_for_engine,
     session_of,
     trace_of,
 )
@@ -38,7 +37,7 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.keyring import Key
 from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
-from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
+from sparkdash.upstream import EngineResponse, UpgradedEngine
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
 from sparkdash.wire.request_channel import RequestHead, by_name
 
@@ -61,12 +60,12 @@ class BodyBudget:
 class BodyShare:
     """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
 
-    __slots__ = ("_budget", "_taken", "body", "on_release")
+    __slots__ = ("_budget", "body", "on_release", "taken")
 
     def __init__(self, budget: BodyBudget) -> None:
         self.body = b""
         self._budget = budget
-        self._taken = 0
+        self.taken = 0
         self.on_release: Callable[[], object] | None = None
         """Called, once, when the body is dropped."""
 
@@ -83,13 +82,13 @@ class BodyShare:
                 hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
             )
         budget.taken += size
-        self._taken += size
+        self.taken += size
 
     def release(self) -> None:
         """Drop the body and return its bytes. Idempotent."""
         self.body = b""
-        self._budget.taken -= self._taken
-        self._taken = 0
+        self._budget.taken -= self.taken
+        self.taken = 0
         if self.on_release is not None:
             call, self.on_release = self.on_release, None
             call()
@@ -116,7 +115,7 @@ class ParsedHead:
     """
 
     __slots__ = (
-        "_connection", "_engine_headers", "agent", "coding", "content_type", "headers", "key_memo", "method", "path",
+        "agent", "coding", "connection", "content_type", "engine_memo", "headers", "key_memo", "method", "path",
         "priority", "query", "raw_headers", "raw_path", "session", "token", "traceparent", "unix", "via",
     )  # fmt: skip
 
@@ -152,9 +151,9 @@ class ParsedHead:
         """Token of the client that holds the gateway exclusively."""
         self.via = headers.get(VIA.encode())
         """Gateways that the request has passed, where it has passed any."""
-        self._connection = named.get(b"connection", b"")
-        self._engine_headers: tuple[Mapping[str, str], bytes] | None = None
-        """Headers of the last lease, and those that its engine got."""
+        self.connection = named.get(b"connection", b"")
+        self.engine_memo: tuple[Any, ...] | None = None
+        """What the relay found out about the engine that got this head last."""
         self.key_memo: tuple[tuple[Key, ...], Key] | None = None
         """Key found for this head, behind all the keys among which it was found."""
 
@@ -169,14 +168,6 @@ class ParsedHead:
         raw_path = scope.get("raw_path") or path.encode()
         server = scope.get("server")
         return cls(scope["method"], path, raw_path, scope["query_string"], headers, by_name(headers), server)
-
-    def for_engine(self, own: Mapping[str, str]) -> bytes:
-        """Encode the headers for an engine, with the lease's `own` ones in place of the client's."""
-        made = self._engine_headers
-        if made is None or made[0] != own:
-            made = own, encode_headers(headers_for_engine(self.raw_headers, own, self._connection))
-            self._engine_headers = made
-        return made[1]
 
 
 def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
@@ -206,7 +197,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_channel", "_extra", "collected", "finished", "granted", "head", "kept", "key", "method", "query",
+        "_extra", "channel", "collected", "finished", "granted", "head", "kept", "key", "method", "query",
         "raw_path", "started",
     )  # fmt: skip
 
@@ -223,7 +214,7 @@ class Exchange:
         """Keeps the answer of a captured request or a replay, and has the request's id; None for all others."""
         self.started = False
         self.finished = False
-        self._channel = channel
+        self.channel = channel
         self.granted: HeaderList = []
         """CORS headers of the answer."""
         self._extra: Headers = ()
@@ -236,12 +227,12 @@ class Exchange:
 
     def asgi_triple(self) -> tuple[Scope, Receive, Send]:
         """Return the raw ASGI triple (scope, receive, send), to be used instead of every other method."""
-        channel, granted = self._channel, self.granted
+        channel, granted = self.channel, self.granted
         return channel.scope(), channel.receive, with_headers(granted, channel.send) if granted else channel.send
 
     def ends(self) -> tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]:
         """Return the addresses of the client and of the server, as far as they are known."""
-        scope = self._channel.scope()
+        scope = self.channel.scope()
         return scope.get("client"), scope.get("server")
 
     def set_extra_headers(self, headers: Headers) -> None:
@@ -262,12 +253,7 @@ class Exchange:
                 `body_too_slow`; 503 `bodies_full` from `share`.
             ClientGone: the client hung up before the end.
         """
-        if self.head.coding:
-            raise _encoded(self.head.coding)
-        if (whole := self._channel.body()) is not None:
-            if len(whole) > limit_mib * MIB:
-                raise _too_large(limit_mib)
-            share.reserve(len(whole))
+        if (whole := self.body_at_once(limit_mib, share)) is not None:
             return whole
         body = bytearray()  # a list would take forty times as much for a body that comes byte by byte
 
@@ -278,6 +264,17 @@ class Exchange:
 
         await self.read_body(keep, limit_mib, limit_s)
         return bytes(body)
+
+    def body_at_once(self, limit_mib: int, share: BodyShare) -> bytes | None:
+        """Return the whole body if all of it has come. Raises AdmissionError as `body` does."""
+        if self.head.coding:
+            raise _encoded(self.head.coding)
+        whole = self.channel.body()
+        if whole is not None:
+            if len(whole) > limit_mib * MIB:
+                raise _too_large(limit_mib)
+            share.reserve(len(whole))
+        return whole
 
     async def read_body(
         self,
@@ -292,13 +289,13 @@ class Exchange:
         """
         if self.head.coding:
             raise _encoded(self.head.coding)
-        if int(self._channel.length or 0) > limit_mib * MIB:
+        if int(self.channel.length or 0) > limit_mib * MIB:
             raise _too_large(limit_mib, setting)
         size, more = 0, True
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 while more:
-                    message = await self._channel.receive()
+                    message = await self.channel.receive()
                     if message["type"] == "http.disconnect":
                         raise ClientGone
                     part: bytes = message.get("body", b"")
@@ -318,10 +315,7 @@ class Exchange:
 
     def on_disconnect(self, gone: Callable[[ClientGone], object]) -> None:
         """Have `gone` called if the client hangs up before the answer is finished. Call after the body was read."""
-        self._channel.on_disconnect(lambda: None if self.finished else gone(ClientGone()))
-
-    def detach(self) -> None:
-        self._channel.detach()
+        self.channel.on_disconnect(lambda: None if self.finished else gone(ClientGone()))
 
     async def client_gone(self) -> None:
         """Wait for the client to hang up. Call after the body was read, instead of `on_disconnect`.
@@ -329,7 +323,7 @@ class Exchange:
         Raises:
             ClientGone: the client hung up before the answer was finished.
         """
-        while (await self._channel.receive())["type"] != "http.disconnect":
+        while (await self.channel.receive())["type"] != "http.disconnect":
             pass
         if not self.finished:
             raise ClientGone
@@ -337,45 +331,54 @@ class Exchange:
     @property
     def upgraded(self) -> UpgradedConnection | None:
         """Channel of the client's bytes after a request for a WebSocket; None for any other request."""
-        return self._channel.upgraded
+        return self.channel.upgraded
 
     def switch_protocols(self, headers: ResponseHeaders) -> None:
         """Answer a request for a WebSocket with 101; afterwards bytes go out as they are."""
-        self._channel.switch_protocols(headers)
+        self.channel.switch_protocols(headers)
         self.started = True
 
     def end_tunnel(self) -> None:
         self.finished = True
-        self._channel.finish(b"")
+        self.channel.finish(b"")
 
     def start(self, status: int, headers: ResponseHeaders, length: int | None = None) -> None:
         """Send the status line and the headers. `length`: bytes of the body, where `headers` has none."""
         if self.granted or self._extra:
             length = headers.length if length is None else length
             headers = ResponseHeaders((*headers.headers, *self.granted, *self._extra))
-        self._channel.start(status, headers, length)
+        self.channel.start(status, headers, length)
         self.started = True
+
+    def flush(self) -> None:
+        """Send the status line and the headers now, and not with the first piece."""
+        self.channel.flush()
 
     async def send(self, chunk: bytes) -> None:
         """Send a piece of the body; wait while the client is slow."""
-        self._channel.write(chunk)
-        await self._channel.sent()
+        self.channel.write(chunk)
+        await self.channel.sent()
 
     def flow(
         self, source: EngineResponse | UpgradedEngine, limit_s: float, on_client_stuck: Callable[[ClientStuck], object]
     ) -> FlowControl:
         """Join `source` to the client's connection: see FlowControl."""
-        return FlowControl(self._channel, source, limit_s, on_client_stuck)
+        return FlowControl(self.channel, source, limit_s, on_client_stuck)
 
     def finish(self, last: bytes = b"") -> Awaitable[None]:
         """Send the last piece; wait while the client is slow."""
         self.finished = True
-        return self._channel.end(last)
+        return self.channel.end(last)
+
+    def finish_now(self, last: bytes) -> None:
+        """Send the last piece to a client that is not full."""
+        self.finished = True
+        self.channel.finish(last)
 
     def break_off(self, last: bytes) -> None:
         """Send `last` and close the connection without the answer's end, so that the client sees a failure."""
         self.finished = True
-        self._channel.break_off(last)
+        self.channel.break_off(last)
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         self.start(status, ResponseHeaders(headers), None if status in _BODILESS else len(body))

@@ -229,9 +229,12 @@ def peek_body(body: bytes, content_type: str) -> PeekedBody:
         get = _ASKED.validate_json(body).get
     except ValidationError:
         get = _asked_slowly(body).get
-    options = _options(get("stream_options", NO_OPTIONS))
-    tier, suffix = get("service_tier"), bool(get("suffix"))
-    return PeekedBody(_name(get("model")), get("stream") is True, None, options, tier, suffix)
+    model, options = get("model"), get("stream_options", NO_OPTIONS)
+    if type(model) is not str or not 0 < len(model) <= NAME or not model.isascii():
+        model = _name(model)
+    if options is not NO_OPTIONS:
+        options = _options(options)
+    return PeekedBody(model, get("stream") is True, None, options, get("service_tier"), bool(get("suffix")))
 
 
 @lru_cache(maxsize=64)
@@ -259,8 +262,8 @@ def fills_in(path: str, peeked: PeekedBody, body: bytes) -> bool:
 
 
 def is_for_responses(body: bytes) -> bool:
-    """Whether a chat's body is of the responses protocol, as Cursor posts it. Two searches; nothing is parsed."""
-    return body.find(b'"messages"') < 0 and body.find(b'"input"') >= 0
+    """Whether a chat's body without `messages` is of the responses protocol, as Cursor posts it."""
+    return body.find(b'"input"') >= 0
 
 
 def _asked_slowly(body: bytes) -> dict[str, Any]:
@@ -282,7 +285,7 @@ def _asked_slowly(body: bytes) -> dict[str, Any]:
 def _options(value: Any) -> Mapping[str, Any] | None:
     if value is None:
         return _NULL
-    return value if value is NO_OPTIONS or isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _name(value: object) -> str | None:

@@ -529,7 +529,7 @@ class RequestPreparer:
             AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a
             number.
         """
-        name = engine_name(peeked, names, profile)
+        name = None if not names or peeked.model in names else engine_name(peeked, names, profile)
         if peeked.model_span is not None:
             return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
         rules = self._rules_of(profile, version, system_first)
@@ -542,7 +542,11 @@ class RequestPreparer:
                 body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
             if route.profile is not None:
                 return PreparedBody(body, adds_usage, mirrors)
-            body, ranking = _fixed(body, peeked, route, profile, rules)
+            if compat := rules.compat[route.dialect]:
+                body = apply_rules(body, compat, rules.target)
+            ranking = None
+            if rules.ranks_texts and route.path in RERANK_PATHS:
+                body, ranking = as_texts(body, peeked.model or profile.name)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
@@ -554,17 +558,6 @@ class RequestPreparer:
             rules = _ProfileRules.of(profile, _target(profile, version, system_first=system_first))
             seen = self._rules[profile.name] = profile, version, system_first, rules
         return seen[3]
-
-
-def _fixed(
-    body: bytes, peeked: PeekedBody, route: Route, profile: Profile, rules: _ProfileRules
-) -> tuple[bytes, Ranking | None]:
-    """Apply the compat rules, and put a rerank request into the server's own words."""
-    if compat := rules.compat[route.dialect]:
-        body = apply_rules(body, compat, rules.target)
-    if rules.ranks_texts and route.path in RERANK_PATHS:
-        return as_texts(body, peeked.model or profile.name)
-    return body, None
 
 
 def _edits(peeked: PeekedBody, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:

@@ -116,52 +116,45 @@ def _object_at(data: bytes, start: int) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _count(counts: dict[str, Any], key: str) -> int | None:
-    value = counts.get(key)
-    # a bool is an int to isinstance
-    return value if type(value) is int and 0 <= value < IMPLAUSIBLE else None
+def _plausible(counts: Any) -> dict[str, int]:
+    """Return the members that can be counts; a bool is an int to isinstance."""
+    if not isinstance(counts, dict):
+        return {}
+    return {key: value for key, value in counts.items() if type(value) is int and 0 <= value < IMPLAUSIBLE}
 
 
-def _openai(counts: dict[str, Any]) -> TokenUsage:
-    if "prompt_tokens" in counts or "completion_tokens" in counts:
+def _openai(told: dict[str, Any]) -> TokenUsage:
+    if "prompt_tokens" in told or "completion_tokens" in told:
         prompt, completion, of_prompt, of_answer = _CHAT
     else:
         prompt, completion, of_prompt, of_answer = _RESPONSES
-    reasoning = _detail(counts, of_answer, "reasoning_tokens")
-    return TokenUsage(
-        _count(counts, prompt),
-        _detail(counts, of_prompt, "cached_tokens"),
-        _count(counts, completion),
-        # SGLang has it at the top level
-        _count(counts, "reasoning_tokens") if reasoning is None else reasoning,
-    )
+    counts = _plausible(told)
+    cached = _plausible(told[of_prompt]).get("cached_tokens") if of_prompt in told else None
+    # SGLang has it at the top level
+    reasoning = counts.get("reasoning_tokens")
+    if of_answer in told:
+        reasoning = _plausible(told[of_answer]).get("reasoning_tokens", reasoning)
+    return TokenUsage(counts.get(prompt), cached, counts.get(completion), reasoning)
 
 
-def _detail(counts: dict[str, Any], group: str, key: str) -> int | None:
-    details = counts.get(group)
-    return _count(details, key) if isinstance(details, dict) else None
-
-
-def _anthropic(counts: dict[str, Any]) -> TokenUsage:
+def _anthropic(told: dict[str, Any]) -> TokenUsage:
     """Read Anthropic's counts; `input_tokens` leaves out tokens read from or written to the cache."""
-    cached, written = _count(counts, "cache_read_input_tokens"), _count(counts, "cache_creation_input_tokens")
-    computed = _count(counts, "input_tokens")
+    counts = _plausible(told)
+    cached, computed = counts.get("cache_read_input_tokens"), counts.get("input_tokens")
+    written = counts.get("cache_creation_input_tokens", 0)
     return TokenUsage(
-        prompt=None if computed is None else computed + (cached or 0) + (written or 0),
+        prompt=None if computed is None else computed + (cached or 0) + written,
         cached=cached,
-        completion=_count(counts, "output_tokens"),
+        completion=counts.get("output_tokens"),
     )
 
 
-def _llamacpp(timings: dict[str, Any]) -> TokenUsage:
+def _llamacpp(told: dict[str, Any]) -> TokenUsage:
     """Read llama.cpp's timings; `prompt_n` counts computed tokens only, and builds before 2026 omit the cached ones."""
-    cached, computed = _count(timings, "cache_n"), _count(timings, "prompt_n")
-    known = cached is not None and computed is not None
-    return TokenUsage(
-        prompt=(cached or 0) + (computed or 0) if known else None,
-        cached=cached,
-        completion=_count(timings, "predicted_n"),
-    )
+    counts = _plausible(told)
+    cached, computed = counts.get("cache_n"), counts.get("prompt_n")
+    prompt = None if cached is None or computed is None else cached + computed
+    return TokenUsage(prompt=prompt, cached=cached, completion=counts.get("predicted_n"))
 
 
 TAIL = 8 * 1024
@@ -267,13 +260,13 @@ class Tap:
         self._chunks.append(chunk)
         self._times.append(now)
         self.size = size = self.size + len(chunk)
-        if self.first is None:
+        if self.first is None and self._stream:
             self._look_for_text(now)
         if size > self._full_at:
             self._drop()
 
     def _look_for_text(self, now: float) -> None:
-        if self._stream and self._bears_text(len(self._chunks) - 1):
+        if self._bears_text(len(self._chunks) - 1):
             self.first = now
             found = self._words.text.search(self._chunks[-1])
             before = self._chunks[-1][: found.start()] if found else self._chunks[-1]
@@ -380,6 +373,12 @@ class Tap:
         # an answer that was left early has only the first count
         return usage if since or not self._stream or self.complete else usage._replace(completion=None)
 
+    def at_end(self) -> tuple[TokenUsage, float | None, str | None]:
+        """Return the counts, the decode rate, and why the engine stopped."""
+        usage = self.usage()
+        rate = None if self.first is None else self.decode_tok_s(usage.completion)
+        return usage, rate, stop_reason(self._words.stop, self.tail())
+
     def decode_tok_s(self, completion: int | None) -> float | None:
         """Compute (completion tokens - 1) / (last - first event with text); None when either is unknown."""
         if completion is None or completion < 2 or self.first is None:
@@ -402,7 +401,7 @@ class Tap:
     def failed(self) -> bool:
         """Whether the engine reported a failure under status 200: in an event, or as the whole body."""
         if not self._stream:
-            return is_error(self._head())
+            return is_error(self._begun_with or self.tail())
         tail = self.tail()
         if tail.find(b"error") < 0 and tail.find(b"failed") < 0:  # a hundred times as quick as the patterns
             return False

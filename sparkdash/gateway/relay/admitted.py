@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from sparkdash.catalog.catalog import Catalog, replica_names
 from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import AUTO, Profile, base_name
+from sparkdash.domain.profile import AUTO, EngineKind, Profile, base_name
 from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.generic.known_servers import described_server
@@ -39,7 +39,7 @@ from sparkdash.gateway.protocol.peek import (
 )
 from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.gateway.protocol.replicas import conversation_in
-from sparkdash.gateway.protocol.route import Route
+from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
 from sparkdash.units import MIB
 from sparkdash.upstream import engine_error_text
@@ -277,6 +277,7 @@ class RequestContext:
     """Name of the conversation, which stays on one replica; None where the profile has no replicas."""
 
 
+_MAY_FILL_IN = frozenset({Dialect.COMPLETIONS, Dialect.OTHER})
 AGENT_KEPT = 200
 """Characters of a User-Agent that identify a client."""
 
@@ -295,28 +296,36 @@ def admit_request(
         AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
     """
     head, key = exchange.head, exchange.key
-    word = priority_word(head.priority)
+    word = None if head.priority is None else priority_word(head.priority)
     batch = word == "batch" or (word is None and (peeked.service_tier == "flex" or (key is not None and key.batch)))
     autocomplete = word == "autocomplete" or (
-        word is None and ((key is not None and key.autocomplete) or fills_in(route.path, peeked, body_share.body))
+        word is None
+        and (
+            (key is not None and key.autocomplete)
+            or (route.dialect in _MAY_FILL_IN and fills_in(route.path, peeked, body_share.body))
+        )
     )
     if peeked.model is None and route.needs_model:
         raise _no_model(route)
     catalog = deps.catalog()
     asked = route.profile or peeked.model or AUTO
-    name, profile = resolve_model(
-        asked,
-        catalog,
-        deps.settings.model_names,
-        deps.choices(),
-        lambda: deps.bus.snapshot,
-        lambda one: may_see(key, one),
-    )
-    if key is not None:
+    name, profile = asked, catalog.exactly(asked)
+    if profile is None:
+        name, profile = resolve_model(
+            asked,
+            catalog,
+            deps.settings.model_names,
+            deps.choices(),
+            lambda: deps.bus.snapshot,
+            lambda one: may_see(key, one),
+        )
+    if key is not None and key.models:
         name = permitted_name(key, name, catalog, lambda: deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)
-    refuse_unserved(profile, route, lambda: served_elsewhere(deps, exchange, route))
-    deps.exclusive.admit(head.token)
+    if profile is not None and profile.engine is EngineKind.GENERIC:
+        refuse_unserved(profile, route, lambda: served_elsewhere(deps, exchange, route))
+    if deps.exclusive.taken is not None:
+        deps.exclusive.admit(head.token)
     return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, upload, autocomplete)
 
 
@@ -328,11 +337,9 @@ def _no_model(route: Route) -> AdmissionError:
     )
 
 
-async def on_replica(context: RequestContext) -> RequestContext:
-    """Choose the replica of a request for a profile that has some; any other request stays as it is."""
-    profile, deps = context.profile, context.deps
-    if profile is None or profile.replicas == 1 or context.route.profile is not None:
-        return context
+async def on_replica(context: RequestContext, profile: Profile) -> RequestContext:
+    """Choose the replica of a request for a profile that has some."""
+    deps = context.deps
     await deps.supervisor.adopted()  # until then the conversation's own may seem not to run
     words = context.exchange.head.session or conversation_in(context.body_share.body) or deps.new_id()
     context = replace(context, conversation=f"{profile.name} {words}")
@@ -398,7 +405,8 @@ async def read_body(deps: Deps, exchange: Exchange, route: Route, share: BodySha
     """
     settings, content_type = deps.settings, exchange.head.content_type
     if route.generates or not is_form(content_type):
-        share.body = await exchange.body(settings.body_limit_mib, share, settings.body_s)
+        body = exchange.body_at_once(settings.body_limit_mib, share)
+        share.body = await exchange.body(settings.body_limit_mib, share, settings.body_s) if body is None else body
         if deps.capture is not None:
             await _capture(deps, deps.capture, exchange, share.body)
         return (peek_body(share.body, content_type) if route.profile is None else PeekedBody()), None

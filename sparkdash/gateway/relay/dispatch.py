@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-import structlog
-
+from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
@@ -33,11 +32,11 @@ from sparkdash.gateway.relay.admitted import (
 from sparkdash.gateway.relay.reply import BAD_REQUEST, Reply, log_hint
 from sparkdash.gateway.translate.requests import CHAT, TRANSLATED, as_chat
 from sparkdash.gateway.translate.response import TranslatedResponse, answer_writer, needs_translation
+from sparkdash.log import LOG
 from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
 from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
 
-LOG = structlog.get_logger("sparkdash.gateway")
 _JSON = ((b"content-type", b"application/json"),)
 LEFT_OUT = b"x-sparkdash-left-out"
 """Header: what of a translated request the engine did not get."""
@@ -141,9 +140,9 @@ WORDS_LIMIT = 64 * 1024
 """Bytes of an error body that are read."""
 
 
-async def dispatch_request(
+def dispatch_request(
     context: RequestContext, lease: Lease, reply: Reply, on_client_stuck: Callable[[ClientStuck], object]
-) -> None:
+) -> Awaitable[None]:
     """Send the request to the engine of this lease, and hand its answer to `reply`.
 
     `on_client_stuck`: see `Reply.take`. The request can be dispatched again until the reply releases its body.
@@ -153,12 +152,12 @@ async def dispatch_request(
         HostError: a remote service refused.
         AdmissionError: the engine speaks only chat completions, and the request cannot be translated.
     """
-    if lease.profile is not context.profile:  # `auto` may mean a server with other routes
+    if lease.profile is not context.profile and lease.profile.engine is EngineKind.GENERIC:
+        # `auto` may mean a server with other routes
         refuse_unserved(lease.profile, context.route)
-    folds = _incarnation(lease) in context.deps.system_first
-    attempt: _Attempt | None = _Attempt(_must_translate(context, lease), folds)
-    while attempt is not None:
-        attempt = await _send(context, lease, reply, attempt, on_client_stuck)
+    folds = bool(context.deps.system_first) and _incarnation(lease) in context.deps.system_first
+    translates = context.route.path in TRANSLATED and _must_translate(context, lease)
+    return _send(context, lease, reply, _Attempt(translates, folds), on_client_stuck)
 
 
 class _Attempt(NamedTuple):
@@ -176,8 +175,8 @@ async def _send(
     reply: Reply,
     attempt: _Attempt,
     on_client_stuck: Callable[[ClientStuck], object],
-) -> _Attempt | None:
-    """Send the request; return the next attempt, None when the client has its answer."""
+) -> None:
+    """Send the request, once more in another form if the engine's refusal asks for that."""
     sent_at = context.deps.monotonic()
     prepared = _prepare(context, lease, folds=attempt.folds)
     opened: AbstractAsyncContextManager[EngineResponse]
@@ -190,18 +189,20 @@ async def _send(
     async with opened as answer:
         if attempt.translates is None and answer.status in UNKNOWN_PATH:
             context.deps.chat_only.add((*_incarnation(lease), context.route.path))
-            return attempt._replace(translates=True)
-        if answer.status in TEMPLATE_REFUSED and not attempt.folds and await _needs_folding(context, lease, answer):
-            return attempt._replace(folds=True)
-        if attempt.folds and answer.status < BAD_REQUEST:
-            context.deps.system_first.add(_incarnation(lease))
-        local = None if lease.profile.engine.is_remote else lease
-        if local is None:
-            await _raise_remote_refusal(context, lease, answer)
-        elif answer.status in UNKNOWN_PATH and context.route.task is not None:
-            await _raise_unserved(context, lease, answer)
-        await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
-    return None
+            again = attempt._replace(translates=True)
+        elif answer.status in TEMPLATE_REFUSED and not attempt.folds and await _needs_folding(context, lease, answer):
+            again = attempt._replace(folds=True)
+        else:
+            if attempt.folds and answer.status < BAD_REQUEST:
+                context.deps.system_first.add(_incarnation(lease))
+            local = None if lease.profile.engine.is_remote else lease
+            if local is None:
+                await _raise_remote_refusal(context, lease, answer)
+            elif answer.status in UNKNOWN_PATH and context.route.task is not None:
+                await _raise_unserved(context, lease, answer)
+            await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
+            return
+    await _send(context, lease, reply, again, on_client_stuck)
 
 
 async def _raise_unserved(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:
@@ -256,8 +257,6 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
 
 def _must_translate(context: RequestContext, lease: Lease) -> bool | None:
     """Whether the request must be translated; None: the engine's 404 will tell."""
-    if context.route.path not in TRANSLATED:
-        return False
     needed = needs_translation(lease.profile, lease.engine.version, context.route)
     if needed is None and (*_incarnation(lease), context.route.path) in context.deps.chat_only:
         return True
@@ -295,15 +294,26 @@ def _renamed_upload(upload: Upload, context: RequestContext, lease: Lease) -> Up
 def _open(
     context: RequestContext, lease: Lease, body: bytes | UploadBody
 ) -> AbstractAsyncContextManager[EngineResponse]:
+    head, memo, path = context.exchange.head, context.exchange.head.engine_memo, context.route.path
+    if memo is None or memo[0] is not lease.profile or memo[1:4] != (lease.url, path, lease.headers):
+        url, headers, called = _destination(context, lease)
+        head.engine_memo = lease.profile, lease.url, path, lease.headers, url, headers, called
+    else:
+        url, headers, called = memo[4:]
+    return context.deps.upstream.open(head.method, url, headers, body, called)
+
+
+def _destination(context: RequestContext, lease: Lease) -> tuple[str, bytes, str | None]:
+    """Return the URL, the headers, and the engine's name in errors: a remote service reports under its own."""
     head, profile, path = context.exchange.head, lease.profile, server_path(lease.profile, context.route.path)
     if head.query:
         path = f"{path}?{head.query}"
-    url = engine_url(profile, lease.url, path)
-    if profile.engine.is_remote:  # it reports under its own name
-        headers = encode_headers(headers_for_remote(head.raw_headers, _own_headers(context, lease)))
-        return context.deps.upstream.open(head.method, url, headers, body)
-    headers = head.for_engine(_own_headers(context, lease))
-    return context.deps.upstream.open(head.method, url, headers, body, profile.name)
+    own, remote = _own_headers(context, lease), profile.engine.is_remote
+    if remote:
+        passed: HeaderPairs = headers_for_remote(head.raw_headers, own)
+    else:
+        passed = headers_for_engine(head.raw_headers, own, head.connection)
+    return engine_url(profile, lease.url, path), encode_headers(passed), None if remote else profile.name
 
 
 def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:

@@ -13,8 +13,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from sparkdash.domain.phrases import held_text, waiting_on, waiting_text
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import RequestState
@@ -23,7 +21,7 @@ from sparkdash.gateway.admission.access import visible_error
 from sparkdash.gateway.count.counter import not_loaded_error
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, ClientStuck
-from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.exchange import BodyShare, Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
@@ -44,6 +42,7 @@ from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.gateway.relay.reply import Reply, lost_error
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.limits import shown
+from sparkdash.log import LOG
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease
 from sparkdash.supervisor.leasing import AnswerProgress, QueuePlace
@@ -221,9 +220,6 @@ async def answer_count(context: RequestContext, profile: Profile) -> None:
     await context.exchange.answer(200, answer, [(b"content-type", b"application/json")])
 
 
-LOG = structlog.get_logger("sparkdash.gateway")
-
-
 async def relay_request(
     deps: Deps,
     exchange: Exchange,
@@ -241,22 +237,26 @@ async def relay_request(
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
         return
-    upgrades = exchange.upgraded is not None and (route.upgrades or route.profile is not None)
+    upgrades = False
+    if exchange.method == "GET":
+        upgrades = exchange.upgraded is not None and (route.upgrades or route.profile is not None)
     if not upgrades and ((route.methods and exchange.method not in route.methods) or route.upgrades):
         await _refuse_method(exchange, route, route.methods or frozenset())
         return
-    body_share = deps.body_budget.share()
+    body_share = BodyShare(deps.body_budget)
     try:
         if upgrades:
             peeked, upload = PeekedBody(None if route.profile else dispatch.model_in_query(exchange.query)), None
         else:
             peeked, upload = await read_body(deps, exchange, route, body_share)
-        if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body_share.body):
+        body = body_share.body
+        if route.dialect is Dialect.CHAT and body.find(b'"messages"') < 0 and peeked.model and is_for_responses(body):
             raise _wrong_protocol(route)
         context = admit_request(deps, exchange, route, body_share, peeked, upload)
         if before is not None and await before(context):
             return
-        context = await on_replica(context)
+        if context.profile is not None and context.profile.replicas > 1 and route.profile is None:
+            context = await on_replica(context, context.profile)
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
@@ -272,7 +272,8 @@ async def relay_request(
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
     finally:
-        body_share.release()
+        if body_share.taken or body_share.on_release is not None:
+            body_share.release()
 
 
 async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
@@ -316,13 +317,12 @@ class _Relay:
             deps,
             exchange.head,
             exchange.key.name if exchange.key else None,
-            row_profile(context),
+            context.profile.name if context.profile is not None else row_profile(context),
             context.route.path,
             context.peeked.stream,
+            prompt=context.body_share.body if context.route.generates else b"",
             request_id=exchange.kept.request_id if exchange.kept else None,
         )
-        if context.route.generates and context.upload is None:
-            row.estimate_prompt(context.body_share.body)
         if on_row is not None:
             on_row(row)
         self._reply = Reply(context, row)
@@ -332,8 +332,11 @@ class _Relay:
         try:
             with self._scope:
                 self._exchange.on_disconnect(cancel)
-                self._deps.running.begun(self._row.id, cancel)
-                await self._attempt_all()
+                self._deps.running[self._row.id] = cancel
+                try:
+                    await self._attempt(self._context.name, None)
+                except SparkdashError as error:
+                    await self._attempt_others(error)
         except ClientStuck:
             self._reply.end_stuck()
         except ClientGone:
@@ -350,23 +353,23 @@ class _Relay:
             self._row.ended(RequestState.FAILED, error="gateway_stopped")
             raise
         finally:
-            self._exchange.detach()
-            self._deps.running.ended(self._row.id)
+            self._exchange.channel.detach()
+            self._deps.running.pop(self._row.id, None)
 
-    async def _attempt_all(self) -> None:
-        """Attempt the requested profile, then its fallbacks."""
-        name, plan = self._context.name, None
+    async def _attempt_others(self, failure: SparkdashError) -> None:
+        """Attempt the fallbacks of the requested profile, or that profile again, after the first failure."""
+        plan = RetryPlan(self._context)
         while True:
+            if self._reply.begun:
+                raise failure
+            name = plan.next_name(visible_error(self._exchange.key, failure))
+            self._row.requeued()
+            if plan.pause_s:
+                await self._pause(plan)
             try:
-                await self._attempt(name, plan.instead if plan else None)
+                await self._attempt(name, plan.instead)
             except SparkdashError as error:
-                if self._reply.begun:
-                    raise
-                plan = plan or RetryPlan(self._context)
-                name = plan.next_name(visible_error(self._exchange.key, error))
-                self._row.requeued()
-                if plan.pause_s:
-                    await self._pause(plan)
+                failure = error
             else:
                 return
 
@@ -378,6 +381,7 @@ class _Relay:
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         """Wait for an engine of `name`, then dispatch. `instead`: error of the requested profile, for a fallback."""
+        route = self._context.route
         running = self._deps.replicas.running if self._context.conversation is not None else None
         if running is not None:
             running[name] += 1
@@ -388,9 +392,9 @@ class _Relay:
                 on_wait=self._on_wait,
                 batch=self._context.batch,
                 autocomplete=self._context.autocomplete,
-                task=self._context.route.task,
+                task=route.task,
                 client=client_identity(self._exchange),
-                progress=self._reply if shows_work(self._context.route, self._exchange.method) else None,
+                progress=self._reply if route.generates or shows_work(route, self._exchange.method) else None,
             ) as lease:
                 if self._keepalive is not None:
                     await self._keepalive.end()
@@ -418,7 +422,7 @@ class _Relay:
         deps = self._deps
         timer = watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
-            upgrades = self._exchange.upgraded is not None
+            upgrades = self._exchange.method == "GET" and self._exchange.upgraded is not None
             send = dispatch.dispatch_websocket if upgrades else dispatch.dispatch_request
             await send(self._context, lease, self._reply, self._scope.cancel)
         except asyncio.CancelledError:

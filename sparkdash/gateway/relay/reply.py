@@ -183,15 +183,40 @@ class Reply:
     async def _pass_on(
         self, answer: EngineResponse, sent_at: float, on_client_stuck: Callable[[ClientStuck], object]
     ) -> None:
-        splice, row, now = self._splice, self._row, self._deps.monotonic
+        row, now, exchange = self._row, self._deps.monotonic, self._exchange
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
-        kept = self._exchange.kept
+        kept = exchange.kept
         note = tap.feed if kept is None else kept.begin(tap.feed, stream=stream)
         if kept is not None and self._waiting is not None:
             kept.own_id = self._waiting.response_id
+        whole = None
         if stream:
             row.answers(tap)
+        elif not exchange.channel.is_full:
+            whole = answer.whole_body()
+        if whole is None:
+            await self._pour(answer, note, on_client_stuck)
+        else:  # as most answers without a stream
+            note(whole, now())
+            self._begin(answer, whole)
+            splice = self._splice
+            exchange.finish_now(whole if splice is None else splice.feed(whole) + splice.end())
+        failed = tap.failed
+        if failed and self._reports_death():
+            raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
+        if kept is not None:
+            kept.is_whole = answer.status == OK and not failed
+        self._done(answer.status, failed=failed)
+
+    async def _pour(
+        self,
+        answer: EngineResponse,
+        note: Callable[[bytes, float], object],
+        on_client_stuck: Callable[[ClientStuck], object],
+    ) -> None:
+        """Relay each piece of the answer as it comes, and its end."""
+        splice, now = self._splice, self._deps.monotonic
 
         def take(piece: bytes) -> None:
             note(piece, now())
@@ -205,24 +230,20 @@ class Reply:
         with flow as push:
             last = await answer.pour(take)
             note(last, now())
-            self._check_end(answer)
-            if not self.begun:  # the whole answer came at once, as most answers without a stream do
+            if answer.ends_with_connection:
+                self._check_end(answer)
+            if not self.begun:
                 self._begin(answer, last)
             elif last.endswith(LAST_ENDINGS):
                 self._check_last_words(last, push)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
-        failed = tap.failed
-        if failed and self._reports_death():
-            raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
-        if kept is not None:
-            kept.is_whole = answer.status == OK and not failed
-        self._done(answer.status, failed=failed)
 
     def _begin(self, answer: EngineResponse, first: bytes) -> None:
         """Send the head, unless the first piece shows that the answer is none."""
         if self._lease is not None and answer.status == OK and self._route.generates:
             self._check_first(first, self._lease, answer.head.coding)
-        self._mark_begun()
+        self.begun = True  # no other engine can answer any more
+        self._context.body_share.release()
         if not self._exchange.started:
             length = answer.length if self._splice is None else None
             self._exchange.start(answer.status, _client_headers(answer, stream=self._framed), length)
@@ -258,7 +279,7 @@ class Reply:
 
     def _check_end(self, answer: EngineResponse) -> None:
         is_readable = answer.status < BAD_REQUEST and not answer.head.coding
-        if answer.ends_with_connection and is_readable and self._tap.lacks_its_end:
+        if is_readable and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
     def _spliced(self, *, adds_usage: bool) -> Splice | None:

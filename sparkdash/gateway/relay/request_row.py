@@ -17,6 +17,7 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import ParsedHead
 from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.gateway.traffic_meter import ENCODED
 from sparkdash.limits import shown
 from sparkdash.supervisor import Lease
 from sparkdash.supervisor.leasing import QueuePlace
@@ -62,9 +63,8 @@ def client_name(user_agent: str) -> str:
 
 
 def _runs_here(lease: Lease) -> bool:
-    """Whether this box does the work of the lease: not a remote service, nor a server attached by another's address."""
-    kind = lease.profile.engine
-    return not kind.is_external or (not kind.is_remote and _is_loopback(lease.url))
+    """Whether this box does the work of a server that runs by itself: not one at another's address."""
+    return not lease.profile.engine.is_remote and _is_loopback(lease.url)
 
 
 @lru_cache(maxsize=256)
@@ -86,8 +86,10 @@ class RequestRow:
         route: str,
         stream: bool,
         *,
+        prompt: bytes = b"",
         request_id: str | None = None,
     ) -> None:
+        """Begin the row. `prompt`: a body from whose size the prompt's tokens are estimated until they are counted."""
         self._deps = deps
         self.id = request_id or deps.new_id()
         self.profile = profile
@@ -101,9 +103,11 @@ class RequestRow:
         facts["started_at"] = deps.clock()
         facts["stream"] = stream
         self._metered = deps.meter.begin(self.id, profile, route)
-        self._untold = False
+        if prompt.find(ENCODED) < 0:
+            self._metered.body_bytes = len(prompt)
+        self._untold = True
         """Whether an update is queued but not published."""
-        self._later()
+        deps.row_publisher.publish_soon(self._tell)
 
     @property
     def request(self) -> Request:
@@ -115,12 +119,9 @@ class RequestRow:
         if facts["state"] is not RequestState.WAITING:
             return False
         facts["position"], facts["held_by"], facts["held_until"] = place
-        self._later()
+        if not self._untold:
+            self._later()
         return True
-
-    def estimate_prompt(self, body: bytes) -> None:
-        """Estimate the prompt's tokens from its body, until the engine counts them."""
-        self._facts["prompt_estimate"] = self._metered.estimate_prompt(body)
 
     def requeued(self) -> None:
         """Mark the request waiting again, after its engine died before it answered."""
@@ -128,7 +129,8 @@ class RequestRow:
         self._metered.requeued()
         facts["state"] = RequestState.WAITING
         facts["granted_at"] = facts["node"] = None
-        self._later()
+        if not self._untold:
+            self._later()
 
     def granted(self, lease: Lease) -> None:
         facts, engine = self._facts, lease.engine
@@ -137,8 +139,9 @@ class RequestRow:
         facts["node"] = engine.nodes[0] if engine.container else None
         facts["position"] = facts["held_by"] = facts["held_until"] = None
         facts["granted_at"] = self._deps.clock()
-        self._metered.granted(self.profile, here=_runs_here(lease))
-        self._later()
+        self._metered.granted(self.profile, here=not lease.profile.engine.is_external or _runs_here(lease))
+        if not self._untold:
+            self._later()
 
     def answers(self, answer: Tap) -> None:
         """Note the stream that answers, for its progress."""
@@ -151,7 +154,8 @@ class RequestRow:
         facts["ttft_s"] = ttft_s
         if ttft_s is not None:
             self._metered.began_text(ttft_s)
-        self._later()
+        if not self._untold:
+            self._later()
 
     def ended(
         self,
@@ -166,14 +170,12 @@ class RequestRow:
             return
         usage = None
         if figures is not None:
-            usage = figures.usage()
+            usage, facts["decode_tok_s"], facts["finish_reason"] = figures.at_end()
             facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = usage
             facts["completion_tokens"] = completion
-            facts["decode_tok_s"] = figures.decode_tok_s(completion)
-            facts["finish_reason"] = figures.finish_reason
         if facts["completion_tokens"] is None:
             facts["completion_estimate"] = self._metered.tokens()[0] or None
-        facts["energy_wh"] = self._metered.ended(usage, facts["ttft_s"])
+        facts["energy_wh"] = self._deps.meter.end(self._metered, usage, facts["ttft_s"])
         facts["state"] = state
         facts["position"] = facts["held_by"] = facts["held_until"] = None
         facts["finished_at"] = self._deps.clock()
@@ -184,12 +186,12 @@ class RequestRow:
             self._deps.record(request)
 
     def _later(self) -> None:
-        if not self._untold:
-            self._untold = True
-            self._deps.row_publisher.publish_soon(self._tell)
+        self._untold = True
+        self._deps.row_publisher.publish_soon(self._tell)
 
     def _tell(self) -> None:
         if self._untold:
+            self._facts["prompt_estimate"] = self._metered.prompt_estimate()
             self._publish()
 
     def _publish(self) -> Request:

@@ -50,6 +50,9 @@ class TranslatedResponse(EngineResponse):
         body["error"] |= {"src": "engine"}
         self._body = problems.encode_json(body)
 
+    def whole_body(self) -> bytes | None:
+        return self._body
+
     async def pour(self, take: Callable[[bytes], object]) -> bytes:
         """Give each translated piece to `take`; return the last. Raises UpstreamError, and the engine's own error."""
         if self._body is not None:

@@ -14,11 +14,10 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import structlog
-
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.command import LineSplitter
+from sparkdash.log import LOG
 from sparkdash.nodes.agent.node_guard import GuardStarter
 from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, GuardAct, LinkRates, parse_tick
 from sparkdash.nodes.programs import program_text, stream_argv
@@ -134,8 +133,6 @@ async def _last_words(process: Process) -> str:
         said = (said + chunk)[-STDERR_LIMIT:]
     return one_line(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
 
-
-LOG = structlog.get_logger("sparkdash.nodes")
 
 SILENT_TICKS = 3
 """Ticks without a line after which the stream counts as silent."""

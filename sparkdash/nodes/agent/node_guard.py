@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import structlog
-
 from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.host.memory import guard_decisions as decisions
+from sparkdash.log import LOG
 from sparkdash.nodes.agent.tick import GuardAct
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.nodes.ssh.connection import NodeConnection
@@ -64,8 +63,6 @@ def _figures(act: GuardAct) -> str:
     falling = f", falling by {gib(int(act.fall))} a second" if early else ""
     return f"{gib(act.available)} were available{pressure}{falling}"
 
-
-LOG = structlog.get_logger("sparkdash.nodes")
 
 START_S = 15.0
 AGAIN_S = 30.0

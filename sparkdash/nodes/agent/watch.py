@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import structlog
-
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.errors import EngineError, HostError
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
+from sparkdash.log import LOG
 from sparkdash.nodes.agent import node_guard
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.agent.node_guard import GuardedContainer, make_lease
@@ -39,8 +38,6 @@ class LocalLinks:
         told = {"clock": now, "at": at, "interfaces": self._interfaces.read(at), "rdma": self._rdma.read(at)}
         return NodeSample(at=now, links=self._rates.add(at, parse_tick(json.dumps(told)).ports))
 
-
-LOG = structlog.get_logger("sparkdash.nodes")
 
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 KILL_S = 300.0

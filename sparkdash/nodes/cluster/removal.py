@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
 from pydantic import ValidationError
 
 from sparkdash.domain.base import Frozen
@@ -17,11 +16,11 @@ from sparkdash.domain.container import LABEL_HEAD, Leftovers
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.thread import in_thread
+from sparkdash.log import LOG
 from sparkdash.nodes.cluster.groups import EngineMembers, Member, group_containers
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, is_unreachable_error, naming
 from sparkdash.paths import read_small_file
 
-LOG = structlog.get_logger("sparkdash.nodes")
 FILE_NAME = "owed.json"
 
 

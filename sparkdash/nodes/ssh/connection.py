@@ -18,12 +18,11 @@ from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
-import structlog
-
 from sparkdash import paths
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, begin_child, end_child, run_command
+from sparkdash.log import LOG
 from sparkdash.nodes.ssh import ssh_command, ssh_errors
 
 LONGEST = 60
@@ -164,8 +163,6 @@ async def _is_ready(process: Process) -> bool:
             return True
     return False
 
-
-LOG = structlog.get_logger("sparkdash")
 
 SESSIONS = 8
 """Calls at a time over one connection, and streams at a time over another."""

@@ -8,15 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-import structlog
-
 from sparkdash.domain.node import Node, NodeFacts, NodeState, NodeStatus
 from sparkdash.errors import HostError, SparkdashError
+from sparkdash.log import LOG
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.ssh import ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
-
-LOG = structlog.get_logger("sparkdash")
 
 RETRY_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses before a silent node is tried again; the last one repeats. A try costs at most ssh_command.CONNECT_S."""

@@ -252,7 +252,9 @@ class RequestQueue:
         self.now = now
         self._pace.arrived(profile, now)
         self._records.leases[move.id] = HeldLease(profile, move.batch, now)
-        resident.touch(now, move.batch)
+        resident.used_at = now
+        if not move.batch:
+            resident.talked_at = now
         self._records.note_use(profile, move.task, move.client, now)
         return True
 
@@ -343,4 +345,6 @@ class RequestQueue:
     def _given_back(self, held: HeldLease) -> None:
         self._pace.over(held.profile, self.now - held.since, self.now)
         if resident := self._records.residents.get(held.profile):
-            resident.touch(self.now, held.batch)
+            resident.used_at = self.now
+            if not held.batch:
+                resident.talked_at = self.now

@@ -63,22 +63,19 @@ class Scheduler:
 
     def grant_at_once(self, move: moves.Arrive, now: float) -> str | None:
         """Grant a request where that changes only the table of leases; return its profile. None: `handle` must look."""
-        name = move.profile or self.occupancy.auto(move.task, move.client)
-        if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
+        due, name = self.decisions.due, move.profile or self.occupancy.auto(move.task, move.client)
+        if name is None or (due is not None and due <= now) or not self._queue.grant_at_once(move, name, now):
             return None
         return name
 
     def end_at_once(self, id_: str, now: float) -> bool:
         """End a lease where that changes only the table of leases. False: `handle` must look."""
-        return not self._time_has_come(now) and self._queue.end_at_once(id_, now)
+        due = self.decisions.due
+        return (due is None or due > now) and self._queue.end_at_once(id_, now)
 
     @property
     def due(self) -> float | None:
         return self.decisions.due
-
-    def _time_has_come(self, now: float) -> bool:
-        due = self.decisions.due
-        return due is not None and due <= now
 
     def expects(self, profile: str) -> bool:
         """Whether an engine of this profile is there, loads, is waited for, or replaces a stuck one."""

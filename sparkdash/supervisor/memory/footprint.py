@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import structlog
-
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.memory import LONG_PROMPT, Measure, Weighing
 from sparkdash.domain.metric import Memory
@@ -31,6 +29,7 @@ from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import Request
 from sparkdash.errors import HostError, SparkdashError
+from sparkdash.log import LOG
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib, natural
 
@@ -163,7 +162,6 @@ class NodeMeter:
         return None
 
 
-LOG = structlog.get_logger("sparkdash.supervisor")
 UNSEEN = GIB
 """Fall of MemAvailable beyond the processes' figure that is believed; less is the box's own noise."""
 GROWN = 2.0

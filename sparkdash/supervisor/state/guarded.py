@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import structlog
-
 from sparkdash.domain import memory as domain
 from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState
@@ -24,6 +22,7 @@ from sparkdash.host.memory.guard import KillTarget, MemoryGuard
 from sparkdash.host.memory.guard_decisions import GuardReport, Victim
 from sparkdash.host.memory.wedge_signs import Sign
 from sparkdash.host.runtime import Runtime
+from sparkdash.log import LOG
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.state.clock import Clock
@@ -112,8 +111,6 @@ def _falling(report: GuardReport, floors: Floors) -> str:
     early = report.look.available >= floors.kill and report.verdict.fall > 0
     return f", falling by {gib(int(report.verdict.fall))} a second" if early else ""
 
-
-LOG = structlog.get_logger("sparkdash.guard")
 
 KILLS_KEPT = 10
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
@@ -359,14 +356,10 @@ class GuardedEngines:
         self._publish(GuardChanged(guard=standing))
 
     def _notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
-        LOG.log(_SEVERITY[level], text, code=code)
+        LOG.log(level, text, {"code": code})
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
     def _forget(self, container: str) -> None:
         guarded = self._guarded.pop(container, None)
         if guarded is not None and guarded.target is not None:
             guarded.target.close()
-
-
-_SEVERITY = {Level.INFO: 20, Level.WARNING: 30, Level.ERROR: 40}
-"""Severity numbers of the logging module."""

@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import structlog
-
 from sparkdash.domain.container import Leftovers
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
@@ -22,6 +20,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.log import LOG
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.fit import must_be_free
 from sparkdash.supervisor.memory import large_blocks
@@ -31,7 +30,6 @@ from sparkdash.supervisor.state.registry import EngineRegistry, HeldMemory, fail
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
-LOG = structlog.get_logger("sparkdash.supervisor")
 MEASURE_S = 1.0
 """Limit of measuring what an engine holds: good to know, and no reason to keep a stop waiting."""
 
@@ -67,9 +65,9 @@ async def stop_all_engines(tools: Tools) -> None:
     stops = (tools.runtime.stop(name, limit_s) for name, limit_s in graces.items())
     for name, ended in zip(graces, await asyncio.gather(*stops, return_exceptions=True), strict=True):
         if isinstance(ended, SparkdashError):
-            LOG.error("an engine was not stopped", container=name, code=ended.code, why=ended.text())
+            LOG.exception("an engine was not stopped", container=name, code=ended.code, why=ended.text())
         elif isinstance(ended, BaseException):
-            LOG.error("an engine was not stopped", container=name, exc_info=ended)
+            LOG.exception("an engine was not stopped", container=name, exc_info=ended)
         elif ended.stuck or ended.unremoved:
             LOG.error("an engine left something behind", container=name, stuck=ended.stuck_how, why=ended.unremoved)
 
