@@ -41,7 +41,8 @@ def nodes(
 
     Without a command: list them, and whether they can be reached. Each is reached over ssh with your own key. Nothing
     is installed there, no password is kept, and no port is opened. `sparkdash doctor --node NAME` examines one.
-    --discover shows the boxes behind the fast ports and asks for each whether to add it; --yes adds all.
+    --discover shows the boxes behind the fast ports and asks for each whether to add it; --yes adds all. Then it says
+    how three or more are connected.
 
     \b
     Examples:
@@ -176,6 +177,21 @@ def _discover(interface: str | None, *, yes: bool, as_json: bool) -> None:
         print_note(f"No new box with sshd answers behind {', '.join(ports)}.")
         print_note("`sparkdash nodes add NAME --ssh USER@HOST` adds one by its address.")
     _add_all([(names[box.host_key], box) for box in new if yes or _is_wanted(names[box.host_key], box)])
+    _print_topology()
+
+
+def _print_topology() -> None:
+    """Say how three and more boxes are connected, as the doctor does."""
+    import asyncio
+
+    from sparkdash import settings
+    from sparkdash.doctor.nodes.examine import examine_registered
+    from sparkdash.nodes.node_file import nodes_file, read_nodes
+
+    nodes = read_nodes(nodes_file())
+    found = asyncio.run(examine_registered(settings.load_settings(), nodes, ("topology",))) if nodes else ()
+    for each in found:
+        print_note(each.evidence)
 
 
 def _add_all(chosen: list[tuple[str, FoundBox]]) -> None:

@@ -25,7 +25,7 @@ from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.cluster.group_end import link_notice
 from sparkdash.nodes.cluster.removal import FILE_NAME, PendingRemovals
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.link_liveness import LookAtLink, look_at_link
+from sparkdash.nodes.link_liveness import LinkTrouble, LookAtLink, look_at_link
 from sparkdash.nodes.shipping.shipper import make_shipper
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
@@ -139,9 +139,9 @@ class OtherNodes:
         except SparkdashError:
             return None
 
-    def _tell_link(self, head: str, fault: str | None, left_s: float) -> None:
+    def _tell_link(self, head: str, trouble: LinkTrouble | None, left_s: float) -> None:
         name = next((name for name, engine in self._engines().items() if engine.container == head), head)
-        self._publish(link_notice(name, self._cluster.engine_nodes(head), fault, left_s))
+        self._publish(link_notice(name, self._cluster.engine_nodes(head), trouble, left_s))
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

@@ -62,6 +62,8 @@ class Link(Frozen):
     """RDMA device behind the interface, such as rocep1s0f1; None without one."""
     gid_index: int | None = None
     """Index of the RoCEv2 GID with the interface's IPv4 address; it differs from box to box."""
+    hardware: str | None = None
+    """Hardware address (MAC) of the interface."""
 
 
 class NodeFacts(Frozen):

@@ -126,6 +126,7 @@ _ENDS = {
     "store_unusable": "store_written",
     "store_waits": "store_written",
     "link_down": "link_back",
+    "link_lossy": "link_back",
     "folder_silent": "folder_answers",
 }
 """Code of the notice that ends another, by the other's code."""

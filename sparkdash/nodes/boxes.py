@@ -12,6 +12,7 @@ from typing import Any
 from sparkdash.domain.node import LOCAL, Node, NodeFacts
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.nodes.programs import Modules, RunProgram, ask, run_here
+from sparkdash.nodes.shared_links import tensor_links
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.facts import read_facts, read_local_facts
 
@@ -49,7 +50,7 @@ class Box:
 def refuse_known_box(new: Box, known: Iterable[Box]) -> NodeFacts:
     """Return the facts of a box that is to be added.
 
-    Cloned images share host keys, names and machine ids; a boot together with an address is one box's.
+    A box is known by the hardware addresses of its ports: cloned images share host keys, names and machine ids.
 
     Raises:
         AdmissionError: node_known: it is known by another name, and its memory would count twice.
@@ -67,8 +68,8 @@ def refuse_known_box(new: Box, known: Iterable[Box]) -> NodeFacts:
 
 
 def _is_same(one: NodeFacts, other: NodeFacts) -> bool:
-    theirs = {link.address for link in other.links if link.address}
-    return one.boot is not None and one.boot == other.boot and any(link.address in theirs for link in one.links)
+    theirs = {link.hardware for link in tensor_links(other)} - {None}
+    return any(link.hardware in theirs for link in tensor_links(one))
 
 
 async def ask_box(box: Box, modules: Modules, request: Mapping[str, object], *, deadline_s: float) -> dict[str, Any]:

@@ -7,18 +7,18 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from sparkdash.domain.cluster import Cables, Topology, topology_of
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, NodeState
-from sparkdash.errors import HostError, SparkdashError
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Runtime, node_unknown
 from sparkdash.log import LOG
 from sparkdash.nodes.agent.figures import NodeFigures
+from sparkdash.nodes.boxes import Box, refuse_known_box
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
-from sparkdash.nodes.link_liveness import called
+from sparkdash.nodes.link_liveness import Reach, called
 from sparkdash.nodes.node_file import NodeTable
 from sparkdash.nodes.returned import differences
 from sparkdash.nodes.shared_links import cable_ends, chosen_links, common_links, find_cables, twin_devices
@@ -77,6 +77,7 @@ class NodeDirectory:
         self._ending: set[asyncio.Task[None]] = set()
         self._returned: list[Callable[[str], None]] = []
         self._local: NodeFacts | None = None
+        self._tried_local = asyncio.Event()
         self._stale = asyncio.Event()
         """Set when the facts of this box are to be read again before their time."""
         self._running = False
@@ -146,7 +147,7 @@ class NodeDirectory:
         twins = twin_devices(links, offered)
         return tuple(each.replace(twins=more) for each, more in zip(launches, twins, strict=True))
 
-    def reached(self, name: str, pairs: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
+    def reached(self, name: str, pairs: Iterable[tuple[str, str]]) -> Reach:
         """Tell which of these peers the node reaches from its own addresses, and have it go on trying them."""
         monitor = self._monitors.get(name)
         if monitor is None or monitor.figures is None:
@@ -249,19 +250,32 @@ class NodeDirectory:
                 if found != self._local:
                     self._local = found
                     self._changed()
+            self._tried_local.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stale.wait()
             self._stale.clear()
 
     def _add(self, node: Node) -> None:
-        read = partial(facts.read_facts, program=self._in.program)
-        orders = MonitorInputs(read, self._changed, self._back, self._restarted, self._differences)
+        orders = MonitorInputs(self._read_facts, self._changed, self._back, self._restarted, self._differences)
         monitor = NodeMonitor(node, orders, self._in.figures)
         self._monitors[node.name] = monitor
         self._runtimes[node.name] = remote_podman(monitor.connection, self._in.program)
         if self._running:
             self._start(node.name)
+
+    async def _read_facts(self, connection: NodeConnection) -> NodeFacts:
+        """Read the facts of a node. Raises HostError: node_known, for a box that is known by another name."""
+        name, found = connection.node.name, await facts.read_facts(connection, self._in.program)
+        await self._tried_local.wait()
+        known = {each: monitor.state.facts for each, monitor in self._monitors.items() if monitor.reachable}
+        known[LOCAL] = self._local
+        try:
+            boxes = (Box(each, facts=theirs) for each, theirs in known.items() if each != name)
+            return refuse_known_box(Box(name, facts=found), boxes)
+        except AdmissionError as error:
+            hint = f"`sparkdash nodes remove {name}` leaves it with one name."
+            raise HostError(error.message, code=error.code, hint=hint) from None
 
     def _start(self, name: str) -> None:
         self._tasks[name] = asyncio.create_task(self._monitors[name].run(), name=f"node {name}")

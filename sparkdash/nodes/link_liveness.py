@@ -1,4 +1,4 @@
-"""Liveness of the link between the nodes of one engine: whether both ends have a carrier, and the other end answers.
+"""Liveness of the link between the nodes of one engine: a carrier at both ends, an answer of the other end, no losses.
 
 An engine's own time-out finds a dead link after minutes, and ssh may go over another network. This box tries the
 others, and each of those the later ones. The probe connects to a port on which nobody listens: the refusal is the
@@ -7,22 +7,34 @@ answer. Where a firewall swallows it, no answer means nothing, so a silent end c
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
 from sparkdash.domain.metric import NodeSample
 from sparkdash.domain.node import LOCAL, Link, NodeLaunch
-from sparkdash.nodes.agent.remote_figures import DISCARD, PROBE_S
+from sparkdash.nodes.agent.remote_figures import SEEN, Probes
 from sparkdash.nodes.shared_links import network_of
 
-LookAtLink = Callable[[], Awaitable[str | None]]
+LOSSY = 2
+"""Losses among the last SEEN probes that are told; one may be a cable that was moved."""
+
+
+class LinkTrouble(NamedTuple):
+    """Trouble of a link: nothing passes, or not every packet."""
+
+    text: str
+    is_down: bool = True
+
+
+LookAtLink = Callable[[], LinkTrouble | None]
 """Says what is wrong with the link; None while nothing is known to be."""
 Samples = Callable[[], Mapping[str, NodeSample]]
-Reached = Callable[[str, Sequence[tuple[str, str]]], Mapping[str, bool]]
+Reach = Mapping[str, int | None]
+"""For each peer's address the losses among its last answers; None for one that does not answer."""
+Reached = Callable[[str, Sequence[tuple[str, str]]], Reach]
 """Tells which peers a node reaches, by pairs of its own and the peer's address."""
 
 
@@ -35,9 +47,12 @@ class _Path(NamedTuple):
     def addresses(self) -> tuple[str, str]:
         return str(self.ends[0].address), str(self.ends[1].address)
 
+    def __str__(self) -> str:
+        return f"{self.addresses[1]} ({self.ends[1].interface} of {self.peer})"
+
 
 def look_at_link(launches: Sequence[NodeLaunch], samples: Samples, reached: Reached = lambda *_: {}) -> LookAtLink:
-    return _EngineLinks(launches, samples, reached).fault
+    return _EngineLinks(launches, samples, reached).trouble
 
 
 def _paths(launches: Sequence[NodeLaunch]) -> Iterator[_Path]:
@@ -56,10 +71,15 @@ class _EngineLinks:
         for path in self._paths:
             self._by_node[path.own].append(path)
         self._samples, self._reached = samples, reached
+        self._from_here = Probes(every_s=0.0)
         self._answered: set[_Path] = set()
+        self._lossy: set[_Path] = set()
 
-    async def fault(self) -> str | None:
-        return self._without_carrier() or await self._without_answer()
+    def trouble(self) -> LinkTrouble | None:
+        answers = self._answers()
+        if fault := self._without_carrier() or self._without_answer(answers):
+            return LinkTrouble(fault)
+        return next(self._losing(answers), None)
 
     def _without_carrier(self) -> str | None:
         samples = self._samples()
@@ -71,42 +91,32 @@ class _EngineLinks:
                     return f"{link.interface} of {called(node)} has no carrier"
         return None
 
-    async def _without_answer(self) -> str | None:
-        for path, answered in (await self._answers()).items():
-            if answered:
-                self._answered.add(path)
-            elif answered is False and path in self._answered:
+    def _without_answer(self, answers: Mapping[_Path, int | None]) -> str | None:
+        self._answered |= {path for path, lost in answers.items() if lost is not None}
+        for path, lost in answers.items():
+            if lost is None and path in self._answered:
                 seen_by = "" if path.own == LOCAL else f" to {path.own}"
-                return f"{path.addresses[1]} ({path.ends[1].interface} of {path.peer}) does not answer{seen_by} on it"
+                return f"{path} does not answer{seen_by} on it"
         return None
 
-    async def _answers(self) -> dict[_Path, bool | None]:
-        """Try the paths from this box, and ask the other nodes about theirs; None is not known."""
-        from_here = self._by_node[LOCAL]
-        answers = await asyncio.gather(*(_answers(*path.addresses) for path in from_here))
-        found: dict[_Path, bool | None] = dict(zip(from_here, answers, strict=True))
+    def _losing(self, answers: Mapping[_Path, int | None]) -> Iterator[LinkTrouble]:
+        """Yield the paths that lose packets, until the last SEEN answers came without a loss."""
+        self._lossy = {path for path, lost in answers.items() if (lost or 0) >= (1 if path in self._lossy else LOSSY)}
+        for path in self._lossy:
+            about = f"of the last {SEEN} probes from {called(path.own)} to {path} {answers[path]} were sent again"
+            yield LinkTrouble(about, is_down=False)
+
+    def _answers(self) -> dict[_Path, int | None]:
+        """Try the paths from this box, and ask the other nodes about theirs; one that is not known is left out."""
+        found: dict[_Path, int | None] = {}
         for node, paths in self._by_node.items():
+            pairs = [path.addresses for path in paths]
             if node == LOCAL:
-                continue
-            told = self._reached(node, [path.addresses for path in paths])
-            found |= {path: told.get(path.addresses[1]) for path in paths}
+                self._from_here.wanted = pairs
+            told = self._from_here.look(time.monotonic()) if node == LOCAL else self._reached(node, pairs)
+            found |= {path: told[path.addresses[1]] for path in paths if path.addresses[1] in told}
         return found
 
 
 def called(node: str) -> str:
     return "this box" if node == LOCAL else node
-
-
-async def _answers(own: str, address: str) -> bool:
-    """Whether a box at that address answers, by a connection or its refusal."""
-    try:
-        async with asyncio.timeout(PROBE_S):
-            _, writer = await asyncio.open_connection(address, DISCARD, local_addr=(own, 0))
-    except ConnectionRefusedError:
-        return True
-    except (TimeoutError, OSError):
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.node import Link, NodeFacts
-from sparkdash.nodes.shared_links import is_fast, network_of
+from sparkdash.nodes.shared_links import network_of, tensor_links
 from sparkdash.units import DASH
 
 
@@ -14,7 +14,7 @@ def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cab
     yield from _of_version("driver", before.driver, now.driver, own.driver if own else None)
     yield from _of_version("kernel", before.kernel, now.kernel, own.kernel if own else None)
     links = {link.interface: link for link in now.links}
-    for was in _used(before):
+    for was in tensor_links(before):
         yield from _of_link(was, links.get(was.interface))
     if not cabled and len(_gid_indices(before)) == 1 < len(_gid_indices(now)):
         found = ", ".join(f"{link.gid_index} on {link.hca}" for link in now.links if link.hca)
@@ -24,11 +24,6 @@ def differences(before: NodeFacts, now: NodeFacts, own: NodeFacts | None, *, cab
 def _of_version(what: str, was: str | None, now: str | None, own: str | None) -> Iterator[str]:
     if was and now not in (was, own):
         yield f"{what} {now or DASH} instead of {was}"
-
-
-def _used(facts: NodeFacts) -> list[Link]:
-    """Return the fast links; where there is none, the fastest."""
-    return [link for link in facts.links if is_fast(link)] or list(facts.links[:1])
 
 
 def _gid_indices(facts: NodeFacts) -> set[int]:

@@ -125,6 +125,11 @@ def is_fast(link: Link) -> bool:
     return bool(link.hca) or (link.rate_gbit_s or 0.0) >= FAST_GBIT_S
 
 
+def tensor_links(facts: NodeFacts) -> list[Link]:
+    """Return the fast links; where there is none, the fastest."""
+    return [link for link in facts.links if is_fast(link)] or list(facts.links[:1])
+
+
 def _nodes_by_network(of_nodes: Mapping[str, Sequence[Link]], *, slow_ones: bool) -> list[set[str]]:
     """Return the nodes of each network of a fast link, or of any."""
     networks: dict[str, set[str]] = {}

@@ -37,6 +37,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write(net / name / "speed", f"{speed}\n")
         write(net / name / "mtu", "9000\n" if name == FAST else "1500\n")
         write(net / name / "operstate", "up\n")
+        write(net / name / "address", f"4c:bb:47:00:00:{len(name):02x}\n")
     (net / "podman0" / "bridge").mkdir()
     (net / FAST / "device" / "infiniband" / "rocep1s0f1").mkdir(parents=True)
     write(port / "rate", "100 Gb/sec (2X NDR)\n")
@@ -64,6 +65,7 @@ def test_links_are_those_with_an_address_the_fastest_first(kernel: Path) -> None
         ("enP7s7", 10.0, 1500),
     ]
     assert (found[0]["address"], found[0]["prefix"], found[0]["up"]) == (ADDRESS, 24, True)
+    assert [each["hardware"] for each in found] == ["4c:bb:47:00:00:0b", "4c:bb:47:00:00:06"]
 
 
 def test_the_gid_index_is_that_of_rocev2_with_the_interfaces_own_address(kernel: Path) -> None:

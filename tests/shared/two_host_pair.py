@@ -6,8 +6,9 @@ import json
 import os
 import sys
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -157,15 +158,32 @@ def notices(daemon: HostDaemon) -> str:
     return "\n".join(each["text"] for each in daemon.state()["notices"])
 
 
+def registry(hosts: TwoHosts, boxes: Mapping[str, str]) -> str:
+    """Text of nodes.toml with these hosts, by the name of their box."""
+    keys = {host: (hosts.folder / host / "ssh_host.pub").read_text().split() for host in boxes.values()}
+    return "".join(
+        f'[{box}]\nssh = "root@{hosts.address[host]}"\nhost_key = "{keys[host][0]} {keys[host][1]}"\n'
+        for box, host in boxes.items()
+    )
+
+
+def answer(daemon: HostDaemon, model: str, timeout: float = 90) -> str:
+    """Ask for four tokens; return why the answer ended."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": 4}).encode()
+    request = urllib.request.Request(f"{daemon.url}/v1/chat/completions", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return str(json.load(reply)["choices"][0]["finish_reason"])
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read().decode()) from None
+
+
 def daemon_that_knows_b(
     hosts: TwoHosts, made: HostDaemon, profile_more: dict[str, Any] | None = None, **node: str
 ) -> HostDaemon:
     """Start a daemon of host a with host b in its registry; `node`: more lines of its entry."""
-    key = (hosts.folder / "b" / "ssh_host.pub").read_text().split()
-    (made.root / "config" / "nodes.toml").write_text(
-        f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
-        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in node.items())
-    )
+    more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in node.items())
+    (made.root / "config" / "nodes.toml").write_text(registry(hosts, {"spark2": "b"}) + more)
     (made.profiles / f"{NAME}.yaml").write_text(json.dumps(profile(**(profile_more or {}))))
     made.start()
     made.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")

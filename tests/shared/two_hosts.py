@@ -31,14 +31,20 @@ LEFT_OUT = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "DBUS_SESSION_BUS_ADDR
 
 
 class TwoHosts:
-    """Hosts a, b and whatever more `names` has; `c` is the switch between them, where a client may sit."""
+    """Hosts a, b and whatever more `names` has; `c` is the switch between them, where a client may sit.
+
+    In a `ring` cables replace the switch, and `address` is the one by which host a reaches each of four.
+    """
 
     image = "localhost/sparkdash-test-hostfs:1"
     """Empty image on both: with the host's system folders mounted read-only, any host program runs in it."""
 
-    def __init__(self, folder: Path, net: str, names: Sequence[str] = ("a", "b")) -> None:
+    def __init__(self, folder: Path, net: str, names: Sequence[str] = ("a", "b"), *, ring: bool = False) -> None:
         self.folder, self.net, self.names = folder, net, names
         self.address = {name: f"{net}.{number}" for number, name in enumerate(names, 1)} | {"c": f"{net}.254"}
+        if ring:
+            ends = ("101.1", "101.2", "102.2", "104.1")
+            self.address = {name: f"192.168.{end}" for name, end in zip(names, ends, strict=True)}
         python = Path(os.path.realpath(sys.executable)).parents[1]
         kept = [Path(__file__).parents[2], python, Path.home() / ".cache" / "sparkdash-tests", Path(sys.prefix)]
         below_home = [path.resolve() for path in kept if path.exists() and path.resolve().is_relative_to("/root")]
@@ -49,6 +55,7 @@ class TwoHosts:
             "NET": net,
             "HOSTS": " ".join(names),
             "KEEP": " ".join(map(str, dict.fromkeys(keep))),
+            "RING": "1" if ring else "",
         }
 
     def up(self) -> None:
@@ -93,18 +100,22 @@ class TwoHosts:
     def add_fast_link(self) -> str:
         """Connect both hosts by a second network, eth1, as two Sparks by their QSFP cable; its first three bytes."""
         net = f"192.168.{int(self.net.split('.')[2])}"
+        self.add_network("eth1", net, ("a", "b"))
+        return net
+
+    def add_network(self, interface: str, net: str, names: Sequence[str]) -> None:
+        """Connect hosts by a network behind a switch of its own."""
         self.run("c", "ip", "link", "add", "br1", "type", "bridge")
         self.run("c", "ip", "link", "set", "br1", "up")
-        for number, host in enumerate(("a", "b"), 1):
+        for number, host in enumerate(names, 1):
             self.run("c", "ip", "link", "add", f"w{host}", "type", "veth", "peer", "name", f"q{host}")
             pids = {each: (self.folder / each / "pid").read_text().strip() for each in (host, "c")}
             move = ["nsenter", "-t", pids["c"], "-n", "ip", "link", "set", f"q{host}", "netns", pids[host]]
             subprocess.run(move, check=True)
-            self.run(host, "ip", "link", "set", f"q{host}", "name", "eth1")
-            self.run(host, "ip", "addr", "add", f"{net}.{number}/24", "dev", "eth1")
-            self.run(host, "ip", "link", "set", "eth1", "up")
+            self.run(host, "ip", "link", "set", f"q{host}", "name", interface)
+            self.run(host, "ip", "addr", "add", f"{net}.{number}/24", "dev", interface)
+            self.run(host, "ip", "link", "set", interface, "up")
             self.run("c", "ip", "link", "set", f"w{host}", "master", "br1", "up")
-        return net
 
     def remove_fast_link(self) -> None:
         """Take the second network away."""
@@ -123,6 +134,30 @@ class TwoHosts:
             yield
         finally:
             self.run(host, "umount", "--lazy", real)
+
+    @contextlib.contextmanager
+    def lossy_link(self, host: str, interface: str) -> Iterator[None]:
+        """Lose every ninth packet that comes in there, of each of several pings; the kernel need not have netem."""
+        rule = (
+            "INPUT",
+            "-i",
+            interface,
+            "-m",
+            "statistic",
+            "--mode",
+            "nth",
+            "--every",
+            "9",
+            "--packet",
+            "0",
+            "-j",
+            "DROP",
+        )
+        self.run(host, "iptables", "-A", *rule)
+        try:
+            yield
+        finally:
+            self.run(host, "iptables", "-D", *rule)
 
     def slow_link(self, bytes_s: int | None) -> None:
         """Let b receive only so many bytes a second; None: as many as come."""

@@ -5,8 +5,10 @@
 # may sit there. Nothing is added to the machine's own network or /run. Needs root.
 # DIR: state (a short path outside /root). KEEP: paths under /root that stay visible in both hosts, separated by spaces.
 # NET: the first three bytes of the addresses; sets with different DIR and NET live side by side.
+# RING=1: no switch. A cable from each host to the next (eth1 there, eth2 here) has a network of its own, 192.168.101.0/24
+# and so on, and says 200 Gb/s; the far cables are reached over the neighbours. All hosts have one machine-id, as clones.
 set -euo pipefail
-DIR=${DIR:-/var/tmp/twohosts} KEEP=${KEEP:-} NET=${NET:-10.77.0} HOSTS=${HOSTS:-a b}
+DIR=${DIR:-/var/tmp/twohosts} KEEP=${KEEP:-} NET=${NET:-10.77.0} HOSTS=${HOSTS:-a b} RING=${RING:-}
 PATH=$PATH:/usr/sbin:/sbin; self=$(readlink -f "$0")
 
 enter() { local p; p=$(cat "$DIR/$1/pid"); shift; nsenter -t "$p" -m -u -i -n -p --wd=/ env -i HOME=/root USER=root LANG=C.UTF-8 \
@@ -35,7 +37,7 @@ up)
     echo 'root:*:19000:0:99999:7:::' >"$d/shadow"; chmod 600 "$d/shadow"     # sshd refuses a locked root ("!"), as many CI images have it
     echo "spark-$h" >"$d/hostname"; tr -d - </proc/sys/kernel/random/uuid >"$d/machine-id"
     printf '127.0.0.1 localhost\n' >"$d/hosts"; n=0; for o in $HOSTS; do n=$((n+1)); echo "$NET.$n spark-$o" >>"$d/hosts"; done
-    DIR=$DIR KEEP=$KEEP NET=$NET HOSTS=$HOSTS setsid unshare --net --mount --pid --uts --ipc --fork --mount-proc --kill-child "$self" init "$h" </dev/null >"$d/log/init" 2>&1 &
+    DIR=$DIR KEEP=$KEEP NET=$NET HOSTS=$HOSTS RING=$RING setsid unshare --net --mount --pid --uts --ipc --fork --mount-proc --kill-child "$self" init "$h" </dev/null >"$d/log/init" 2>&1 &
     echo $! >"$d/unshare"
   done
   for h in $HOSTS c; do
@@ -43,8 +45,22 @@ up)
     cat "/proc/$(cat "$d/unshare")/task/$(cat "$d/unshare")/children" | tr -d ' ' >"$d/pid"       # PID 1 of the host as this machine counts it
     born "$(cat "$d/pid")" >"$d/born"
   done
+  if [ -n "$RING" ]; then all=($HOSTS); count=${#all[@]}
+    for h in $HOSTS; do cat "$DIR/a/machine-id" >"$DIR/$h/machine-id"; echo 200000 >"$DIR/$h/speed"; done
+    for k in $(seq "$count"); do h=${all[k-1]} o=${all[k % count]}
+      nsenter -t "$(cat "$DIR/$h/pid")" -n ip link add eth1 type veth peer name eth2 netns "$(cat "$DIR/$o/pid")"
+      enter "$h" ip addr add "192.168.$((100+k)).1/24" dev eth1; enter "$h" ip link set eth1 up
+      enter "$o" ip addr add "192.168.$((100+k)).2/24" dev eth2; enter "$o" ip link set eth2 up
+    done
+    for k in $(seq "$count"); do h=${all[k-1]} before=$(((k + count - 2) % count + 1))
+      enter "$h" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 0 2147483647 >/proc/sys/net/ipv4/ping_group_range'   # as Ubuntu
+      enter "$h" ip route add "192.168.$((100 + k % count + 1)).0/24" via "192.168.$((100+k)).2"
+      enter "$h" ip route add "192.168.$((100 + (before + count - 2) % count + 1)).0/24" via "192.168.$((100+before)).1"
+      for e in eth1 eth2; do enter "$h" mount --bind "$DIR/$h/speed" "/sys/class/net/$e/speed"; done
+    done
+  fi
   enter c ip link add br0 type bridge; enter c ip addr add "$NET.254/24" dev br0; enter c ip link set br0 up
-  n=0; for h in $HOSTS; do n=$((n+1))
+  n=0; for h in $HOSTS; do n=$((n+1)); [ -z "$RING" ] || break
     enter c ip link add "v$h" type veth peer name "p$h"
     nsenter -t "$(cat "$DIR/c/pid")" -n ip link set "p$h" netns "$(cat "$DIR/$h/pid")"
     enter "$h" ip link set "p$h" name eth0; enter "$h" ip addr add "$NET.$n/24" dev eth0; enter "$h" ip link set eth0 up
@@ -57,7 +73,6 @@ up)
     printf '%s.%s,spark-%s %s\n' "$NET" "$n" "$h" "$(cut -d' ' -f1,2 "$d/ssh_host.pub")" >>"$DIR/a/home/.ssh/known_hosts"
     cat >"$d/sshd_config" <<E
 Port 22
-ListenAddress $NET.$n
 HostKey $d/ssh_host
 PidFile /run/sshd.pid
 UsePAM no
@@ -92,5 +107,5 @@ down)   # the kernel kills all that lives in a pid namespace when its PID 1 dies
 run)    shift; enter "$@";;
 ssh)    shift; enter a ssh spark-b "$@";;
 status) for h in $HOSTS c; do echo "$h $(cat "$DIR/$h/pid" 2>/dev/null)"; enter "$h" ip -br addr; done;;
-*) sed -n 2,8p "$self"; exit 2;;
+*) sed -n 2,10p "$self"; exit 2;;
 esac

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import tempfile
-import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import own_run
 import pytest
-from two_host_pair import duo, profile, until_engine, until_gone, up
+from two_host_pair import answer, duo, profile, registry, until_engine, until_gone, up
 from two_hosts import HostDaemon, TwoHosts, unique_net
 
 from sparkdash.catalog import yaml12
@@ -44,11 +43,7 @@ def spark(four: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A daemon on host a that knows the three others; one engine at a time on each host."""
     settings = {"reserve_gib": 1.0, "guard": "off", "side_by_side": False, "min_dwell_s": 0, "stop_grace_s": 3}
     daemon = HostDaemon(tmp_path_factory.mktemp("daemon"), four, **settings)
-    entries = []
-    for box, host in zip(BOXES[1:], NAMES[1:], strict=True):
-        key = (four.folder / host / "ssh_host.pub").read_text().split()
-        entries.append(f'[{box}]\nssh = "root@{four.address[host]}"\nhost_key = "{key[0]} {key[1]}"\n')
-    (daemon.root / "config" / "nodes.toml").write_text("".join(entries))
+    (daemon.root / "config" / "nodes.toml").write_text(registry(four, dict(zip(BOXES[1:], NAMES[1:], strict=True))))
     for name, nodes in (("left", 2), ("right", 2), ("all", 4)):
         (daemon.profiles / f"{name}.yaml").write_text(json.dumps(profile(nodes, name)))
     either = profile(1, "either") | {"nodes": [2, 4], "parallel": {"tp": [2, 4]}}
@@ -62,16 +57,6 @@ def spark(four: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     finally:
         daemon.close()
         four.clear_containers()
-
-
-def answer(spark: HostDaemon, model: str, timeout: float = 90) -> str:
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": 4}).encode()
-    request = urllib.request.Request(f"{spark.url}/v1/chat/completions", body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
-            return str(json.load(reply)["choices"][0]["finish_reason"])
-    except urllib.error.HTTPError as error:
-        raise AssertionError(error.read().decode()) from None
 
 
 def test_two_models_run_on_the_halves_and_one_over_all_takes_the_place_of_both(

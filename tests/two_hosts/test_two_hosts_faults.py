@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -259,6 +260,24 @@ def test_a_dead_fast_link_is_told_and_ends_the_engine_on_both_hosts_though_ssh_g
     assert failure["message"].startswith("pair was ended. The link between this box and spark2 has been down for 1")
     until_gone(hosts, "a", "b")
     assert daemon.state()["nodes"]["spark2"]["status"] == "reachable"
+
+
+def test_a_link_that_loses_every_ninth_packet_is_named_by_the_doctor_and_told_of_the_engine_that_uses_it(
+    hosts: TwoHosts, fast_link: str, new_host_daemon: Callable[..., HostDaemon]
+) -> None:
+    """The engine goes on: a lossy link is slow, and not dead."""
+    daemon = daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=2), interface="eth1")
+    up(daemon)
+    whole = daemon.sparkdash("doctor", "path")
+    assert (whole.returncode, "40 of 40 packets of" in whole.stdout) == (0, True), whole
+    with hosts.lossy_link("b", "eth1"):
+        found = daemon.sparkdash("doctor", "path")
+        assert found.returncode == 1, found
+        assert re.search(r"eth1 to spark2 eth1: \d+ of 80 packets were lost", " ".join(found.stdout.split())), found
+        told = daemon.until_state(lambda state: [n for n in state["notices"] if n["code"] == "link_lossy"], 120)
+    (text,) = (each["text"] for each in told["notices"] if each["code"] == "link_lossy")
+    assert "spark2, which pair uses, loses packets: of the last 30 probes from this box" in text
+    assert daemon.ready_nodes() == {NAME: ["local", "spark2"]}
 
 
 def test_a_node_with_an_engine_is_not_removed_and_by_force_the_engine_fails_with_that_reason(

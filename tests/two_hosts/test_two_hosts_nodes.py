@@ -16,6 +16,7 @@ from local_sshd import LocalSshd
 from sparkdash.domain.node import LOCAL, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
 from sparkdash.host.box import BoxReader
+from sparkdash.nodes import directory as directory_module
 from sparkdash.nodes import node_file
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
 from sparkdash.nodes.ssh import facts, node_monitor, ssh_errors
@@ -94,7 +95,10 @@ async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd
 
 
 @pytest.mark.full
-async def test_the_directory_follows_its_registry(sshd: LocalSshd, tmp_path: Path) -> None:
+async def test_the_directory_follows_its_registry(
+    sshd: LocalSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory_module, "refuse_known_box", lambda new, _: new.facts)  # here it is this box itself
     registry = tmp_path / "nodes.toml"
     told: list[dict[str, NodeStatus]] = []
     problems: list[str] = []

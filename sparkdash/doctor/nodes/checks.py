@@ -407,9 +407,9 @@ def _arrived(way: str, told: Mapping[str, Any]) -> CheckResult:
             f"{way}: packets of {size} bytes do not pass, smaller ones do: collectives hang.",
             f"Set the MTU of the switch's ports to {JUMBO} or more, or that of both ends to the switch's.",
         )
-    if whole < sent:
+    if lost := 2 * sent - whole - small:
         return warn(
-            f"{way}: {sent - whole} of {sent} packets were lost: each loss stops RDMA until it is sent again.",
+            f"{way}: {lost} of {2 * sent} packets were lost: each loss stops RDMA until it is sent again.",
             "Push the cable in anew or change it; behind a switch look at the port's errors.",
         )
     return ok(f"{way}: {sent} of {sent} packets of {size} bytes.")

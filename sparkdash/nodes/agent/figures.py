@@ -184,8 +184,8 @@ class NodeFigures:
         self._asked: dict[int, asyncio.Future[AgentTick | None]] = {}
         """Answer of each open question, by its number."""
         self._number = 0
-        self.reached: dict[str, bool] = {}
-        """Whether each peer that `probe` names answers this node; empty while the node is silent."""
+        self.reached: dict[str, int | None] = {}
+        """Losses among the last answers of each address that `probe` names; None: silent. Empty with a silent node."""
         self.held: tuple[str, ...] = ()
         """Our containers on the node that are paused, or of which a process is stopped."""
         self._probes: dict[tuple[str, str], float] = {}

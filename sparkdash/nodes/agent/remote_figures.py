@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -82,32 +83,44 @@ DISCARD = 9
 """TCP port of the discard protocol, which no box of today offers: its refusal is the answer of a box that is there."""
 PROBE_S = 1.5
 """Time for the answer of a box. A link answers within milliseconds, and a first lost packet is sent again after 1 s."""
+SEEN = 30
+"""Answers of a peer among which losses are counted."""
+TOTAL_RETRANS = 100
+"""Offset of tcpi_total_retrans in the kernel's struct tcp_info."""
 
 
 class Probes:
     """Probes: which peers answer over which own address. A later look judges the connection that one began."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = SCAN_S) -> None:
         self.wanted: list[tuple[str, str]] = []
-        self.reached: dict[str, bool] = {}
-        """Whether each peer's address answered the last time."""
+        self.reached: dict[str, int | None] = {}
+        """For each peer's address the losses among its last answers; None where the last probe had no answer."""
+        self._every_s = every_s
+        self._losses: dict[str, deque[bool]] = {}
+        """Whether a packet was sent again, for the last answers of each peer."""
         self._open: dict[tuple[str, str], tuple[socket.socket, float]] = {}
         self._begun_at = float("-inf")
 
-    def look(self, now: float) -> dict[str, bool]:
+    def __del__(self) -> None:
+        for connection, _ in self._open.values():
+            connection.close()
+
+    def look(self, now: float) -> dict[str, int | None]:
         for pair, (connection, since) in list(self._open.items()):
             if select.select([], [connection], [], 0)[1]:
-                code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                self._judge(pair, code in (0, errno.ECONNREFUSED))
+                self._judge(pair, connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             elif now - since >= PROBE_S:
-                self._judge(pair, False)
-        if now - self._begun_at >= SCAN_S:
+                self._judge(pair, errno.ETIMEDOUT)
+        if now - self._begun_at >= self._every_s:
             self._begun_at = now
             for pair in self.wanted:
                 if pair not in self._open:
                     self._begin(pair, now)
         peers = {peer for _, peer in self.wanted}
-        self.reached = {peer: there for peer, there in self.reached.items() if peer in peers}
+        for known in (self.reached, self._losses):
+            for gone in known.keys() - peers:
+                del known[gone]
         return self.reached
 
     def _begin(self, pair: tuple[str, str], now: float) -> None:
@@ -120,11 +133,17 @@ class Probes:
         except OSError as error:
             code = error.errno or errno.EINVAL
         if code != errno.EINPROGRESS:
-            self._judge(pair, code in (0, errno.ECONNREFUSED))
+            self._judge(pair, code)
 
-    def _judge(self, pair: tuple[str, str], there: bool) -> None:
-        self._open.pop(pair)[0].close()
-        self.reached[pair[1]] = there
+    def _judge(self, pair: tuple[str, str], code: int) -> None:
+        peer, lost = pair[1], None
+        with self._open.pop(pair)[0] as connection:
+            if code in (0, errno.ECONNREFUSED, errno.ECONNRESET):
+                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
+                losses = self._losses.setdefault(peer, deque(maxlen=SEEN))
+                losses.append(any(info[TOTAL_RETRANS:]))
+                lost = sum(losses)
+        self.reached[peer] = lost
 
 
 class Ticker:

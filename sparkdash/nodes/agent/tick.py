@@ -77,8 +77,8 @@ class AgentTick(NamedTuple):
     kills: tuple[GuardAct, ...]
     held: tuple[str, ...]
     """Our containers that are paused, or of which a process is stopped."""
-    reached: dict[str, bool]
-    """Whether each probed peer answers on its address."""
+    reached: dict[str, int | None]
+    """For each probed address the losses among its last answers; None where it does not answer."""
 
 
 def parse_tick(line: bytes | str) -> AgentTick:
@@ -104,7 +104,9 @@ def parse_tick(line: bytes | str) -> AgentTick:
         engines=_engines(found.get("engines")),
         guarded=found.get("guarded") is True,
         held=tuple(name for each in _list(found.get("held"), NAMES_LIMIT) if (name := _text(each))),
-        reached={name: there is True for name, there in [*_dict(found.get("reached")).items()][:NAMES_LIMIT]},
+        reached={
+            name: _int(lost, COUNTER_LIMIT) for name, lost in [*_dict(found.get("reached")).items()][:NAMES_LIMIT]
+        },
         kills=tuple(act for each in _list(found.get("kills"), KILLS_LIMIT) if (act := _act(each))),
     )
 

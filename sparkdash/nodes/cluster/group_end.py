@@ -13,7 +13,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.nodes.cluster.groups import EngineMembers, Member
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes
-from sparkdash.nodes.link_liveness import LookAtLink, called
+from sparkdash.nodes.link_liveness import LinkTrouble, LookAtLink, called
 from sparkdash.units import duration
 
 FindContainer = Callable[[Member], Awaitable[str | None]]
@@ -160,8 +160,8 @@ LINK_DOWN = "link_down"
 
 WatchLink = Callable[[tuple[str, ...]], LookAtLink | None]
 """Returns the look at the link between these nodes; None while their links are not known."""
-TellLink = Callable[[str, str | None, float], object]
-"""Told an engine's head, what is wrong with its link (None: it is back), and the seconds until the engine is ended."""
+TellLink = Callable[[str, LinkTrouble | None, float], object]
+"""Told an engine's head, what is wrong with its link (None: nothing more), and the seconds until the engine is ended."""
 
 
 async def link_loss_of(
@@ -171,26 +171,26 @@ async def link_loss_of(
     nodes = engine.nodes
     clock = asyncio.get_running_loop().time
     look = watch(nodes)
-    since, is_told = math.inf, False
+    since = math.inf
+    told: bool | None = None
     while True:
         await asyncio.sleep(LINK_EVERY_S)
         look = look or watch(nodes)
         if look is None or not all(map(runtimes.is_reachable, nodes)):
             since = math.inf
             continue
-        began, fault = clock(), await look()
-        if fault is None:
-            if is_told:
-                tell(engine.head, None, 0.0)
-            since, is_told = math.inf, False
-            continue
-        since = min(since, began)
+        began, trouble = clock(), look()
+        now = trouble.is_down if trouble else None
+        since = min(since, began) if now else math.inf
         limit, down = max(silent_s(), LEAST_S), clock() - since
-        if down >= limit:
-            return _link_lost(nodes, fault, down)
-        if down >= TOLD_S and not is_told:
-            tell(engine.head, fault, limit - down)
-            is_told = True
+        if trouble and down >= limit:
+            return _link_lost(nodes, trouble.text, down)
+        if now != told and (not now or down >= TOLD_S):
+            if told is not None and not now:
+                tell(engine.head, None, 0.0)
+            if trouble:
+                tell(engine.head, trouble, limit - down)
+            told = now
 
 
 def _link_lost(nodes: tuple[str, ...], fault: str, down_s: float) -> HostError:
@@ -201,16 +201,18 @@ def _link_lost(nodes: tuple[str, ...], fault: str, down_s: float) -> HostError:
     )
 
 
-def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:
+def link_notice(name: str, nodes: tuple[str, ...], trouble: LinkTrouble | None, left_s: float) -> Notice:
     """Word the notice about the link of the engine with this name. See TellLink."""
-    if fault is None:
+    about, code = f"{link_of(nodes)}, which {name} uses,", LINK_DOWN
+    if trouble is None:
         return Notice(level=Level.INFO, code="link_back", text=f"{link_of(nodes)} is back: {name} goes on.")
-    return Notice(
-        level=Level.WARNING,
-        code=LINK_DOWN,
-        text=f"{link_of(nodes)}, which {name} uses, is down: {fault}. See whether its cable is in at both ends. "
-        f"The engine is ended in {duration(left_s)} unless the link comes back.",
-    )
+    if trouble.is_down:
+        text = f"{about} is down: {trouble.text}. See whether its cable is in at both ends. "
+        text += f"The engine is ended in {duration(left_s)} unless the link comes back."
+    else:
+        code = "link_lossy"
+        text = f"{about} loses packets: {trouble.text}. `sparkdash doctor path` measures it."
+    return Notice(level=Level.WARNING, code=code, text=text)
 
 
 def link_of(nodes: tuple[str, ...]) -> str:

@@ -111,6 +111,7 @@ def link_of(interface: str) -> dict[str, Any] | None:
         "up": {"up": True, "down": False, "lowerlayerdown": False}.get(state or ""),
         "hca": device,
         "gid_index": gid_index(port, interface, address) if port else None,
+        "hardware": read_text(NET / interface / "address"),
     }
 
 

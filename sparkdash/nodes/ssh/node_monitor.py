@@ -24,7 +24,7 @@ FACTS_EVERY_S = 300.0
 MENDED_S = 30.0
 """The same for a node that is not as it was before it was away."""
 
-REFUSALS = ssh_errors.REFUSALS | {"node_python_missing"}
+REFUSALS = ssh_errors.REFUSALS | {"node_python_missing", "node_known"}
 """Codes of errors of a node that answers and cannot be used."""
 
 
