@@ -201,6 +201,7 @@ class NodeDirectory:
         except SparkdashError as error:
             self._in.on_problem(error)
             return
+        self._stale.set()
         before = {name: monitor.node for name, monitor in self._monitors.items()}
         for name, node in before.items():
             if nodes.get(name) != node:

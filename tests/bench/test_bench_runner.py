@@ -27,6 +27,8 @@ from sparkdash.bench.results import Provenance, Results
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode
 from sparkdash.cli.bench import measure
 from sparkdash.domain.event import Measuring
+from sparkdash.domain.metric import Gpu, Memory, NodeSample, Sample
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim import prompt as prompt_module
@@ -293,6 +295,28 @@ async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: 
     assert {one.void for one in results.samples if one.arm == "A"} == {"clock fell to 820 MHz"}
     assert [gap.arm for gap in results.gaps()] == ["A"]
     assert (await runner(place, sims).run()).gaps() == ()
+
+
+@pytest.mark.parametrize(
+    ("engines", "clock", "swap", "watts"),
+    [
+        ([(LOCAL,)], 208.0, 5, 4.0),
+        ([("spark2",)], 2400.0, 7, 40.0),
+        ([(LOCAL,), ("spark2",)], 2400.0, 12, 44.0),  # a replica may rest
+        ([(LOCAL, "spark2")], 208.0, 12, 44.0),  # the slowest rank holds up all
+        ([("gone",)], None, 0, None),
+    ],
+)
+def test_what_is_read_beside_a_cell_is_of_the_boxes_that_its_engines_run_on(
+    engines: list[tuple[str, ...]], clock: float | None, swap: int, watts: float | None
+) -> None:
+    """This box idles while an engine of another one is measured, which voided each of its cells."""
+    idle, busy = (Gpu(sm_clock_mhz=mhz, power_w=mhz / 60, temperature_c=40.0) for mhz in (240.0, 2400.0))
+    here, there = (Memory(total=9, available=9, free=9, swap_used=used) for used in (5, 7))
+    idle = idle.replace(sm_clock_mhz=208.0)
+    sample = Sample(at=1.0, gpu=idle, memory=here, nodes={"spark2": NodeSample(at=1.0, memory=there, gpu=busy)})
+    found = arm_launcher.read_boxes(sample, engines)
+    assert (found.clock_mhz, found.swap_used, found.power_w) == (clock, swap, watts)
 
 
 async def test_a_cell_names_the_sensor_of_its_power(tmp_path: Path, sims: Sims) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import own_run
 import pytest
 from two_host_pair import answer, duo, profile, registry, until_engine, until_gone, up
-from two_hosts import HostDaemon, TwoHosts, unique_net
+from two_hosts import HERE, HostDaemon, TwoHosts, unique_net
 
 from sparkdash.catalog import yaml12
 
@@ -264,24 +264,36 @@ def test_the_boxes_behind_a_port_are_found_and_added_once_each(spark: HostDaemon
         registry.write_text(before)
 
 
+RAY = HERE / ".ray"
+by_ray = pytest.param(
+    "quad/ray",
+    marks=[
+        pytest.mark.timeout(900),
+        pytest.mark.skipif(not (RAY / ".done").exists(), reason="no Ray: run tests/two_hosts/ray.sh"),
+    ],
+)
+RANK = "^(VLLM::Worker|ray::RayWorkerProc)"
+"""Command line of a process that computes a rank."""
+
+
 @pytest.mark.real
-def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts) -> None:
-    """Tensor parallel 4 by vLLM's own launch; its CPU build fails over pipelines."""
-    engine = Path(__file__).parents[1] / "real" / ".engine"
+@pytest.mark.parametrize("name", ["quad", by_ray])
+def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts, name: str) -> None:
+    """Tensor parallel 4 by vLLM's own launch, and by Ray; its CPU build fails over pipelines."""
+    engine = HERE.parent / "real" / ".engine"
     if not (engine / ".done").exists():
         pytest.skip("no real vLLM: run tests/real/setup.sh")
-    made = duo(four, engine.resolve(), engine.resolve())
+    made = duo(four, engine.resolve(), (RAY if RAY.exists() else engine).resolve())
     args = {"tensor-parallel-size": 4, "load-format": "dummy", "hf-overrides": '{"num_attention_heads": 4}'}
     made |= {"profile": "quad", "nodes": 4, "args": made["args"] | args}
-    del made["variants"]
     spark.write("quad", yaml12.dump(made))
     alone(spark)
-    done = spark.sparkdash("use", "quad", timeout=300)
+    done = spark.sparkdash("use", name, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert answer(spark, "quad") == "length"
-    assert spark.ready_nodes() == {"quad": list(BOXES)}
-    killed = four.run("d", "pkill", "-KILL", "-f", "^VLLM::Worker", check=False)
+    assert answer(spark, name) == "length"
+    assert spark.ready_nodes() == {name: list(BOXES)}
+    killed = four.run("d", "pkill", "-KILL", "-f", RANK, check=False)
     assert killed.returncode == 0, (four.run("d", "ps", "-eo", "pid,ppid,stat,args").stdout, spark.state()["engines"])
-    failure = until_engine(spark, "failed", name="quad")["failure"]
+    failure = until_engine(spark, "failed", name=name)["failure"]
     assert any(line.startswith("[spark3] ") for line in failure["log_tail"]), failure
     until_gone(four, *NAMES)

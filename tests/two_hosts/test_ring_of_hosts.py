@@ -41,6 +41,8 @@ def spark(ring: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     settings = {"reserve_gib": 1.0, "guard": "off", "side_by_side": False, "min_dwell_s": 0, "stop_grace_s": 3}
     daemon = HostDaemon(tmp_path_factory.mktemp("daemon"), ring, **settings)
     (daemon.root / "config" / "nodes.toml").write_text(registry(ring, {"spark3": "d"}))
+    with (daemon.root / "config" / "config.toml").open("a") as config:
+        config.write("[policy.other-left]\npinned = true\n")  # so that the last one takes the other half
     for name, nodes in (("left", 2), ("right", 2), ("other-left", 2), ("other-right", 2), ("all", 4)):
         (daemon.profiles / f"{name}.yaml").write_text(json.dumps(profile(nodes, name)))
     try:
@@ -126,18 +128,13 @@ def test_one_model_over_the_ring_needs_a_network_of_all_and_comes_up_with_one(
     assert "share no network" in " ".join(refused.stderr.split()), refused
     ring.add_network("eth0", "10.0.0", NAMES)
     spark.post("/api/reload", {})
-    spark.until_state(
-        lambda state: all(
-            any(link["interface"] == "eth0" for link in each["facts"]["links"]) for each in state["nodes"].values()
-        )
-    )
-    up(spark, "all")
+    while spark.sparkdash("use", "all", timeout=200).returncode:  # until the facts of all boxes have come
+        assert "share no network" in spark.state()["engines"]["all"]["failure"]["message"]
     assert spark.ready_nodes() == {"all": list(BOXES)}
     assert answer(spark, "all") in ("stop", "length")
-    shown = spark.sparkdash("use", "all", "--dry-run").stdout
-    assert "NCCL_ALGO=Ring" in shown
-    assert "NCCL_SOCKET_IFNAME=eth0" in shown
     (container,) = ring.containers("d")
+    env = ring.run("d", "podman", "inspect", "--format", "{{.Config.Env}}", container).stdout
+    assert {"NCCL_ALGO=Ring", "GLOO_SOCKET_IFNAME=eth0"} <= {*env.strip("[]\n").split()}, env
     ring.run("d", "podman", "kill", "--signal", "KILL", container)
     failure = until_engine(spark, "failed", name="all", limit_s=15)["failure"]
     assert "spark3" in failure["message"], failure

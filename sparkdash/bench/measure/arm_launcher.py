@@ -6,7 +6,8 @@ import platform
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 from sparkdash import __version__
@@ -20,7 +21,8 @@ from sparkdash.catalog.catalog import replica_names
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.follow import until_ready, until_stopped
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.metric import Gpu
+from sparkdash.domain.metric import Gpu, Memory, NodeSample, Sample
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.containers import LaunchContext
@@ -225,21 +227,34 @@ class _BoxObserver:
         except SparkdashError:
             return BoxReading()
         since, self._last = self._last, world.at
-        sample, engines = world.sample, [world.engines[name] for name in self._names if name in world.engines]
-        gpu = (sample.gpu if sample else None) or Gpu()
-        memory, power = sample.memory if sample else None, total_power(gpu)
-        return BoxReading(
-            at=sample.at if sample else None,
-            clock_mhz=gpu.sm_clock_mhz,
-            temperature_c=gpu.temperature_c,
-            power_w=power.watts if power else None,
-            power_sensor=power.sensor if power else None,
-            swap_used=memory.swap_used if memory else None,
-            available_bytes=memory.available if memory else None,
-            low_power=bool(sample and sample.low_power),
+        engines = [world.engines[name] for name in self._names if name in world.engines]
+        return replace(
+            read_boxes(world.sample, [engine.nodes for engine in engines]),
             engine=tuple((engine.container, engine.port, engine.ready_at) for engine in engines) or None,
             foreign=count_foreign_requests(world, since),
         )
+
+
+def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> BoxReading:
+    """Read the boxes of these engines: the clock is that of the fastest engine's slowest box, as others may rest."""
+    if sample is None:
+        return BoxReading()
+    known = sample.nodes | {LOCAL: NodeSample(at=sample.at, memory=sample.memory, gpu=sample.gpu)}
+    names = [name for name in dict.fromkeys(chain(*engines)) if name in known]
+    gpus = {name: known[name].gpu or Gpu() for name in names}
+    slowest = (min(gpus[name].sm_clock_mhz or 0 for name in of if name in gpus) for of in engines if {*of} & {*gpus})
+    memories = [known[name].memory or Memory(total=0, available=0, free=0) for name in names]
+    power = total_power(*[*gpus.values()][:1], others=[*gpus.values()][1:]) if gpus else None
+    return BoxReading(
+        at=sample.at,
+        clock_mhz=max(slowest, default=0) or None,
+        temperature_c=max((gpu.temperature_c or 0 for gpu in gpus.values()), default=0) or None,
+        power_w=power.watts if power else None,
+        power_sensor=power.sensor if power else None,
+        swap_used=sum(memory.swap_used or 0 for memory in memories),
+        available_bytes=min((memory.available for memory in memories), default=None),
+        low_power=sample.low_power and LOCAL in names,
+    )
 
 
 def count_foreign_requests(world: Snapshot, since: float) -> int:
