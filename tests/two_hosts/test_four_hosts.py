@@ -89,7 +89,7 @@ def test_an_engine_ends_on_all_boxes_when_one_rank_is_killed_and_the_next_reques
     assert spark.ready_nodes() == {"all": list(BOXES)}
 
 
-@pytest.mark.parametrize(("box", "host"), [(BOXES[0], NAMES[0]), (BOXES[2], NAMES[2])])
+@pytest.mark.parametrize(("box", "host"), list(zip(BOXES, NAMES, strict=True)))
 def test_a_rank_that_is_paused_is_named_and_the_engine_ends_on_all_boxes(
     spark: HostDaemon, four: TwoHosts, box: str, host: str
 ) -> None:

@@ -134,7 +134,7 @@ def test_one_model_over_the_ring_needs_a_network_of_all_and_comes_up_with_one(
     assert answer(spark, "all") in ("stop", "length")
     (container,) = ring.containers("d")
     env = ring.run("d", "podman", "inspect", "--format", "{{.Config.Env}}", container).stdout
-    assert {"NCCL_ALGO=Ring", "GLOO_SOCKET_IFNAME=eth0"} <= {*env.strip("[]\n").split()}, env
+    assert {"VLLM_HOST_IP=10.0.0.3", "NCCL_SOCKET_IFNAME=eth0"} <= {*env.strip("[]\n").split()}, env
     ring.run("d", "podman", "kill", "--signal", "KILL", container)
     failure = until_engine(spark, "failed", name="all", limit_s=15)["failure"]
     assert "spark3" in failure["message"], failure

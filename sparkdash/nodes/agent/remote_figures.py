@@ -156,8 +156,6 @@ class Ticker:
         self._engines: dict[str, dict[int, int]] = {}
         self._scanned_at = float("-inf")
         self._folder: GuardFolder | None = None
-        self._held: list[str] = []
-        """Containers of which a process is held, so that the other ranks wait for it."""
         self._guarded = False
         with suppress(OSError):
             self._folder = GuardFolder(owner)
@@ -167,7 +165,6 @@ class Ticker:
         if now - self._scanned_at >= SCAN_S:
             self._scanned_at = now
             self._engines = self._processes.scan(now)
-            self._held = [name for name, pids in self._engines.items() if any(is_held(pid) for pid in pids)]
             self._guarded = self._folder is not None and self._folder.is_locked()
         gpu = self._gpu.read(now)
         on_gpu = gpu.pop("processes") if gpu else {}
@@ -179,7 +176,7 @@ class Ticker:
             "interfaces": self._interfaces.read(now),
             "rdma": self._rdma.read(now),
             "engines": {name: self._bytes(pids, on_gpu) for name, pids in self._engines.items()},
-            "held": self._held,
+            "held": [name for name, pids in self._engines.items() if any(map(is_held, pids))],
             "reached": self._probes.look(now),
             "guarded": self._guarded,
             "kills": self._folder.kills() if self._folder else [],

@@ -211,7 +211,7 @@ def link_notice(name: str, nodes: tuple[str, ...], trouble: LinkTrouble | None, 
         text += f"The engine is ended in {duration(left_s)} unless the link comes back."
     else:
         code = "link_lossy"
-        text = f"{about} loses packets: {trouble.text}. `sparkdash doctor path` measures it."
+        text = f"{about} loses packets: {trouble.text}. `sparkdash doctor --node {nodes[-1]} path` counts them."
     return Notice(level=Level.WARNING, code=code, text=text)
 
 
