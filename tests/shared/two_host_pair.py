@@ -20,6 +20,12 @@ NAME = "pair"
 HEAD, WORKER = "sparkdash-pair", "sparkdash-pair-worker1"
 GATES = "/root/gates"
 """Folder of each host whose files hold the engine up; see pair_engine."""
+RANK = "^(VLLM::Worker|ray::RayWorkerProc)|spawn_main"
+"""Command line of a process that computes a rank.
+
+vLLM's own title is lost, and Python's stays, where the first variable of the container was set anew before
+setproctitle looked for the title's place: torch does so with TORCHINDUCTOR_CACHE_DIR, and podman's order is random.
+"""
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc")
 
 

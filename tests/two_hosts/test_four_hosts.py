@@ -15,7 +15,7 @@ from typing import Any
 
 import own_run
 import pytest
-from two_host_pair import answer, duo, profile, registry, until_engine, until_gone, up
+from two_host_pair import RANK, answer, duo, profile, registry, until_engine, until_gone, up
 from two_hosts import HERE, HostDaemon, TwoHosts, unique_net
 
 from sparkdash.catalog import yaml12
@@ -272,8 +272,6 @@ by_ray = pytest.param(
         pytest.mark.skipif(not (RAY / ".done").exists(), reason="no Ray: run tests/two_hosts/ray.sh"),
     ],
 )
-RANK = "^(VLLM::Worker|ray::RayWorkerProc)"
-"""Command line of a process that computes a rank."""
 
 
 @pytest.mark.real

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_host_pair import duo
+from two_host_pair import RANK, duo
 from two_host_pair import profile as small_profile
 from two_hosts import HERE, HostDaemon, TwoHosts
 
@@ -27,8 +27,6 @@ pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mar
 
 LOAD_S = 300
 """Seconds that a pair may take on a busy machine; 40 s were seen on a quiet one."""
-RANK = "^(VLLM::Worker|ray::RayWorkerProc)"
-"""Command line of a process that computes a rank."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +98,7 @@ def test_use_brings_a_pair_up_over_both_hosts_right_after_the_second_is_added(
     assert generated(spark, "duo") == 8
     assert hosts.containers("a").keys() == {"sparkdash-duo"}
     assert hosts.containers("b").keys() == {"sparkdash-duo-worker1"}
-    until(lambda: (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1))  # titles are set in their own time
+    until(lambda: min(ranks(hosts, "a"), ranks(hosts, "b")) > 0)  # Ray names them in its own time
     assert spark.ready_nodes() == {"duo": ["local", "spark-b"]}
 
 
@@ -134,7 +132,7 @@ def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon,
     assert generated(spark, "duo/ray") == 8
     assert spark.ready_nodes() == {"duo/ray": ["local", "spark-b"]}
     assert (len(hosts.containers("a")), len(hosts.containers("b"))) == (1, 1)
-    until(lambda: (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1))  # titles are set in their own time
+    until(lambda: min(ranks(hosts, "a"), ranks(hosts, "b")) > 0)  # Ray names them in its own time
 
 
 @needs_ray

@@ -244,7 +244,7 @@ def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> Box
     gpus = {name: known[name].gpu or Gpu() for name in names}
     slowest = (min(gpus[name].sm_clock_mhz or 0 for name in of if name in gpus) for of in engines if {*of} & {*gpus})
     memories = [known[name].memory or Memory(total=0, available=0, free=0) for name in names]
-    power = total_power(*[*gpus.values()][:1], others=[*gpus.values()][1:]) if gpus else None
+    power = total_power(next(iter(gpus.values()), None), [*gpus.values()][1:])
     return BoxReading(
         at=sample.at,
         clock_mhz=max(slowest, default=0) or None,
