@@ -53,10 +53,12 @@ def spark(ring: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ring.clear_containers()
 
 
-def know(spark: HostDaemon, text: str) -> None:
+def know_all(spark: HostDaemon, ring: TwoHosts) -> str:
+    text = registry(ring, dict(zip(BOXES[1:], NAMES[1:], strict=True)))
     (spark.root / "config" / "nodes.toml").write_text(text)
     spark.post("/api/reload", {})
     spark.until_state(lambda state: set(state["nodes"]) == set(BOXES[1:]) and all_reachable(state["nodes"]))
+    return text
 
 
 def all_reachable(nodes: dict[str, dict[str, str]]) -> bool:
@@ -79,14 +81,13 @@ def test_the_neighbours_are_found_behind_the_fast_ports_and_all_together_make_a_
 
 
 def test_one_box_under_two_names_is_refused(spark: HostDaemon, ring: TwoHosts) -> None:
-    text = registry(ring, dict(zip(BOXES[1:], NAMES[1:], strict=True)))
-    know(spark, text)
+    text = know_all(spark, ring)
     twice = text + registry(ring, {"twice": "e"}).replace(ring.address["e"], "192.168.103.2")
     (spark.root / "config" / "nodes.toml").write_text(twice)
     spark.post("/api/reload", {})
     state = spark.until_state(lambda state: state["nodes"].get("twice", {}).get("status") == "refused")
     assert "twice is the box spark4, which is known already." in state["nodes"]["twice"]["reason"]
-    know(spark, text)
+    know_all(spark, ring)
 
 
 def test_two_models_run_on_two_pairs_of_neighbours_and_both_are_swapped(spark: HostDaemon, ring: TwoHosts) -> None:
@@ -124,6 +125,7 @@ def test_a_dead_cable_ends_the_pair_on_it_alone(spark: HostDaemon, ring: TwoHost
 def test_one_model_over_the_ring_needs_a_network_of_all_and_comes_up_with_one(
     spark: HostDaemon, ring: TwoHosts
 ) -> None:
+    know_all(spark, ring)
     refused = spark.sparkdash("use", "all")
     assert "share no network" in " ".join(refused.stderr.split()), refused
     ring.add_network("eth0", "10.0.0", NAMES)
