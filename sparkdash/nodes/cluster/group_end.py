@@ -161,7 +161,7 @@ LINK_DOWN = "link_down"
 WatchLink = Callable[[tuple[str, ...]], LookAtLink | None]
 """Returns the look at the link between these nodes; None while their links are not known."""
 TellLink = Callable[[str, LinkTrouble | None, float], object]
-"""Told an engine's head, what is wrong with its link (None: nothing more), and the seconds until the engine is ended."""
+"""Told an engine's head, what is wrong with its link (None: nothing more), and the seconds until its end."""
 
 
 async def link_loss_of(
