@@ -316,8 +316,7 @@ def launch(
         ),
     ] = None,
 ) -> None:
-    """Start CLIENT with the variables and options for sparkdash. Nothing is written: without `launch` it runs as
-    before.
+    """Start CLIENT for sparkdash. Its settings stay as they are: without `launch` it runs as before.
 
     The model loads at the client's first question. A key comes from SPARKDASH_KEY. What follows `--` is the client's.
 
@@ -327,6 +326,7 @@ def launch(
       sparkdash launch codex gpt-oss-120b
       sparkdash launch opencode qwen3-coder -- run "explain this folder"
     """
+    from sparkdash.connect.client_setup import prepare_launch
     from sparkdash.connect.clients import find_recipe
 
     chosen = find_recipe(client)
@@ -335,7 +335,7 @@ def launch(
     place = target_of(profile, None)
     if _lacks_key(place):
         print_note(_get_key(chosen, "launch"))
-    start = chosen.setup(place).launch
+    start = prepare_launch(chosen.name, chosen.setup(place))
     assert start is not None  # noqa: S101 - _program has looked
     print_note(f"{chosen.title} uses {place.model} at {place.root}.")
     os.execve(path, [*start.argv, *context.obj], {**os.environ, **start.env})  # noqa: S606 - its owner's wish

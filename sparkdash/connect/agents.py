@@ -45,6 +45,7 @@ def _droid(target: GatewayTarget) -> Setup:
     return Setup(
         files=(ConfigFile("~/.factory/settings.json", FileFormat.JSON, {"customModels": [model]}, same="displayName"),),
         env=target.env,
+        launch=Launch(("droid", "--settings", "{file}"), target.env),
         steps=(f"droid, then /model: {target.model} (sparkdash)",),
         notes=("Without a terminal: `droid exec -m MODEL`; a wrong name lists those that it has. It needs no login.",),
     )
@@ -88,6 +89,7 @@ def _hermes(target: GatewayTarget) -> Setup:
         files=(ConfigFile("~/.hermes/config.yaml", FileFormat.YAML, {"model": model}),),
         env=target.env,
         run="hermes",
+        launch=Launch(("hermes",), {"HERMES_MANAGED_DIR": "{folder}", **target.env}),
         notes=(
             "Without max_tokens it asks for an answer as long as the whole context, which engines refuse.",
             "It wants a model with 64000 tokens of context or more.",
@@ -118,6 +120,7 @@ def _openclaw(target: GatewayTarget) -> Setup:
         files=(ConfigFile("~/.openclaw/openclaw.json", FileFormat.JSON, content, same="id"),),
         env=target.env,
         run="openclaw",
+        launch=Launch(("openclaw",), {"OPENCLAW_CONFIG_PATH": "{file}", **target.env}),
         notes=("Its gateway reads the file again by itself; a key's variable must be set where the gateway runs.",),
     )
 

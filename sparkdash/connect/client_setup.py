@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash.connect.merge import merge_file
-from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, Recipe, Setup
+from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, Launch, Recipe, Setup
 from sparkdash.errors import HostError
-from sparkdash.paths import LARGE, read_small_text, replace_file
+from sparkdash.paths import LARGE, read_small_text, replace_file, runtime_dir
 
 
 def mask_key(text: str, target: GatewayTarget) -> str:
@@ -98,6 +98,21 @@ def plan_change(file: ConfigFile, path: Path) -> FileChange:
     except (OSError, UnicodeDecodeError) as error:
         raise HostError(f"{path} cannot be read: {error}.", code="file_unreadable") from None
     return FileChange(path, old, merge_file(old or "", replace(file, path=str(path))))
+
+
+def prepare_launch(client: str, setup: Setup) -> Launch | None:
+    """Fill in {file} and {folder}: a copy of the client's file, with the gateway in it, in sparkdash's own folder."""
+    start = setup.launch
+    if start is None or "{f" not in f"{start.argv} {start.env}":
+        return start
+    merged = plan_change(setup.files[0], Path(str(setup.files[0].path)).expanduser())
+    copy = runtime_dir() / "launch" / client / merged.path.name
+    apply_change(FileChange(copy, None, merged.new))
+
+    def filled(word: str) -> str:
+        return word.replace("{file}", str(copy)).replace("{folder}", str(copy.parent))
+
+    return Launch(tuple(map(filled, start.argv)), {name: filled(value) for name, value in start.env.items()})
 
 
 def apply_change(change: FileChange) -> Path | None:

@@ -192,6 +192,7 @@ def _continue_dev(target: GatewayTarget) -> Setup:
     hole = "Continue marks the cursor in the way of the model that it reads from the name, such as qwen and coder."
     return Setup(
         files=(ConfigFile("~/.continue/config.yaml", FileFormat.YAML, {"models": models}, seed=head),),
+        launch=Launch(("cn", "--config", "{file}"), {}),
         notes=(
             "requestOptions.timeout is in milliseconds; the default is 600 s.",
             "The list of models is read when the editor's window is reloaded.",
@@ -274,7 +275,14 @@ def _llm(target: GatewayTarget) -> Setup:
         ),
         steps=("llm keys set sparkdash    # asks for the key",) if target.key else (),
         run=f"llm -m {model['model_id']} 'hello'",
-        notes=("It waits 600 s between bytes; sparkdash sends some every 5 s while a model loads.",),
+        launch=Launch(
+            ("llm",),
+            {"LLM_USER_PATH": "{folder}", "LLM_MODEL": str(model["model_id"]), "OPENAI_API_KEY": target.secret},
+        ),
+        notes=(
+            "It waits 600 s between bytes; sparkdash sends some every 5 s while a model loads.",
+            "`sparkdash launch llm` keeps its own logs, apart from yours.",
+        ),
     )
 
 
@@ -293,7 +301,8 @@ def _open_webui(target: GatewayTarget) -> Setup:
     )
 
 
-def _opencode(target: GatewayTarget) -> Setup:
+def _opencode(target: GatewayTarget, program: str = "opencode", home: str = "opencode.ai") -> Setup:
+    schema = {"$schema": f"https://{home}/config.json"}
     limit = {"context": target.context, "output": target.output}
     eyes = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}} if target.sees else {}
     provider = {
@@ -309,18 +318,21 @@ def _opencode(target: GatewayTarget) -> Setup:
         "models": {target.model: {"name": target.model, **eyes, "limit": limit}},
     }
     name = f"sparkdash/{target.model}"
-    schema = {"$schema": "https://opencode.ai/config.json"}
     content = {"provider": {"sparkdash": provider}, "model": name, "small_model": name}
     return Setup(
-        files=(ConfigFile("~/.config/opencode/opencode.json", FileFormat.JSON, content, seed=schema),),
+        files=(ConfigFile(f"~/.config/{program}/{program}.json", FileFormat.JSON, content, seed=schema),),
         env=target.env,
-        run=f"opencode -m {name}",
-        launch=Launch(("opencode",), {"OPENCODE_CONFIG_CONTENT": json.dumps(content), **target.env}),
+        run=f"{program} -m {name}",
+        launch=Launch((program,), {f"{program.upper()}_CONFIG_CONTENT": json.dumps(content), **target.env}),
         notes=(
-            "small_model is the same model: opencode asks for title and answer at once, and two models would swap.",
+            f"small_model is the same model: {program} asks for title and answer at once, and two models would swap.",
             "Some versions always give up after 300 s of silence. sparkdash sends bytes every 5 s while a model loads.",
         ),
     )
+
+
+def _kilo(target: GatewayTarget) -> Setup:
+    return _opencode(target, "kilo", "app.kilo.ai")
 
 
 def _pi(target: GatewayTarget) -> Setup:
@@ -444,6 +456,7 @@ _FOUND = (
         "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), "
         "librechat-data-provider 0.8.524; not run here",
     ),
+    Recipe("kilo", "Kilo CLI", _kilo, "Kilo CLI 7.7.7, a fork of opencode, run; kilo.ai/docs/cli"),
     Recipe("llm", "llm", _llm, "llm 0.36; llm.datasette.io/en/stable/other-models.html"),
     Recipe(
         "open-webui", "Open WebUI", _open_webui, "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here"

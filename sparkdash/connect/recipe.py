@@ -112,11 +112,14 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start of a client for this gateway alone: nothing is written, its own configuration stays as it is."""
+    """Start of a client for this gateway alone: its own configuration stays as it is.
+
+    In words and values, {file} and {folder} are a copy of the client's file with the gateway in it, and where it lies.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    """Variables beyond those of the shell; the access key is nowhere else."""
+    """Variables beyond those of the shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Setup:
     steps: tuple[str, ...] = ()
     run: str | None = None
     launch: Launch | None = None
-    """Command line of the client; None where it takes its gateway from files only."""
+    """None where the client takes its gateway from its own settings only."""
     notes: tuple[str, ...] = ()
 
 

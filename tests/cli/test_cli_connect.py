@@ -227,6 +227,25 @@ def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
     assert not home.exists()
 
 
+def test_launch_points_a_client_at_a_copy_of_its_settings_that_has_the_gateway(
+    daemon: FakeDaemon, home: Path, tmp_path: Path
+) -> None:
+    daemon.set(profiles=(summary("gpt-oss-120b"),))
+    mine = home / ".continue" / "config.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("name: Mine\n")
+    stand_in = tmp_path / "cn"
+    stand_in.write_text('#!/bin/sh\n[ "$1" = --config ] && cat "$2"\nstat -c %a "$2"\n')
+    stand_in.chmod(0o755)
+    argv = [sys.executable, "-m", "sparkdash", "launch", "continue"]
+    env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    assert "name: Mine\n" in done.stdout
+    assert f"apiBase: {daemon.url}/v1" in done.stdout
+    assert done.stdout.endswith("600\n")
+    assert mine.read_text() == "name: Mine\n"
+
+
 def test_launch_says_what_it_cannot_start(
     sparkdash: Run, nobody: None, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

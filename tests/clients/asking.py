@@ -32,7 +32,7 @@ from sparkdash.domain.state import Snapshot
 
 LOOK_S = 0.02
 """Between looks at books and engine."""
-BEGIN_S = 120.0
+BEGIN_S = 300.0
 """For a client to have its stream under way."""
 END_S = 30.0
 """For a client that was interrupted, and for the books to be closed."""
@@ -43,7 +43,7 @@ class Books:
 
     def __init__(self, root: Path, url: str, model: str) -> None:
         self._env = {**os.environ, **ground.folders(root), "NO_COLOR": "1"}
-        self._url, self._model = url, model
+        self._root, self._url, self._model = root, url, model
         self._socket = Path(self._env["SPARKDASH_RUNTIME_DIR"]) / "daemon.sock"
         self._read: set[str] = set()
 
@@ -65,6 +65,8 @@ class Books:
     def configure(self, client: Client, home: Path, key: str, model: str | None = None) -> dict[str, str]:
         """Have `sparkdash connect` write the client's files; return the variables that its process needs."""
         home.mkdir(exist_ok=True)
+        if client.launched:
+            return ground.folders(self._root) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         if not client.recipe:
             return {}
         env, where = {"HOME": str(home), "SPARKDASH_KEY": key}, ("--model", model or self._model, "--url", self._url)
@@ -123,7 +125,7 @@ def _environment(client: Client, place: Place) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if name in ("LANG", "TMPDIR")},
         "PATH": f"{place.bin}:{os.environ['PATH']}", "HOME": str(place.home), "SPARKDASH_KEY": place.key,
-        "OPENAI_API_KEY": place.key, "NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "NODE_PATH": str(place.bin.parent),
+        **({} if client.recipe else {"OPENAI_API_KEY": place.key}), "NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "NODE_PATH": str(place.bin.parent),
         "LITELLM_LOCAL_MODEL_COST_MAP": "True", **client.env, **place.env,
     }  # fmt: skip
 
@@ -184,8 +186,8 @@ async def asked(client: Client, act: Act, place: Place, books: Books, limits: Li
 
 
 def _under_way(client: Client, world: Snapshot) -> bool:
-    states = [row.state for row in world.requests.values() if row.key == client.name]
-    return states.count(RequestState.STREAMING) >= client.streams
+    rows = [row for row in world.requests.values() if row.key == client.name]
+    return any(row.state is RequestState.STREAMING for row in rows)
 
 
 async def _end(process: subprocess.Popen[bytes], limit_s: float) -> int | None:

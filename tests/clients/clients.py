@@ -5,6 +5,7 @@ Owns: that table. Must not know daemons, or what counts as an answer.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -70,6 +71,10 @@ class Client:
     """What it is called there, if not by its name."""
     npm: bool = False
     recipe: bool = False
+    by_file: tuple[str, ...] = ()
+    """Words that point at what `connect --write` wrote; `sparkdash launch` gives its own."""
+    launched: bool = False
+    """Is it started by `sparkdash launch`, with nothing written before?"""
     before: Argv | None = None
     """What configures it, run once before it is asked."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -79,8 +84,6 @@ class Client:
     """Is it asked only by name? It takes gigabytes."""
     reads: bool = False
     """Does it need the book and the tokenizer?"""
-    streams: int = 1
-    """How many are under way at once when it is asked for one."""
 
 
 def program(file: str) -> dict[Act, Argv]:
@@ -152,6 +155,7 @@ CLIENTS = (
             tools=("read_note", "path", NOTE, "--functions", READ_NOTE), whole=("--no-stream",),
         ),
         recipe=True,
+        before=lambda at: [f"{at.bin}/llm", "keys", "set", "sparkdash", "--value", at.key],
     ),
     Client("aider", command(*AIDER, "--message", "{1}", whole=("--no-stream",)), package="aider-chat", recipe=True),
     Client("openai-python", program("openai_python.py"), needs="sdks", package="openai"),
@@ -179,7 +183,6 @@ CLIENTS = (
         npm=True,
         recipe=True,
         only_streams=True,
-        streams=2,
     ),
     Client(
         "codex",
@@ -190,6 +193,7 @@ CLIENTS = (
         package="@openai/codex",
         npm=True,
         recipe=True,
+        by_file=("--profile", "sparkdash"),
         only_streams=True,
     ),
     Client(
@@ -201,6 +205,7 @@ CLIENTS = (
         package="@anthropic-ai/claude-code",
         npm=True,
         recipe=True,
+        by_file=("--settings", "{0.home}/.claude/sparkdash.json"),
         only_streams=True,
     ),
     Client(
@@ -212,6 +217,7 @@ CLIENTS = (
         package="@qwen-code/qwen-code",
         npm=True,
         recipe=True,
+        by_file=("--auth-type", "openai"),
         only_streams=True,
     ),
     Client(
@@ -235,6 +241,7 @@ CLIENTS = (
         package="@continuedev/cli",
         npm=True,
         recipe=True,
+        by_file=("--config", "{0.home}/.continue/config.yaml"),
         env={"CONTINUE_TELEMETRY_ENABLED": "0"},
         only_streams=True,
     ),
@@ -267,9 +274,42 @@ CLIENTS = (
         recipe=True,
         only_streams=True,
     ),
+    Client(
+        "openclaw",
+        command(
+            "{0.bin}/openclaw", "agent", "--local", "--agent", "main", "--message", "{1}",
+            tools=("exec", "command", f"cat {{0.work}}/{NOTE}"),
+        ),
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
+    Client(
+        "hermes",
+        command(
+            "{0.bin}/hermes", "chat", "-Q", "--yolo", "-q", "{1}", tools=("terminal", "command", f"cat {NOTE}"),
+        ),
+        package="hermes-agent",
+        recipe=True,
+        only_streams=True,
+    ),
     Client("llama-index", program("llama_index_python.py"), package="llama-index-llms-openai-like"),
     Client("ai-sdk", program("ai_sdk.mjs"), package="ai", npm=True),
 )  # fmt: skip
+
+
+def launched(client: Client) -> Client:
+    """The same client, started by `sparkdash launch` from an empty home."""
+
+    def through(argv: Argv) -> Argv:
+        def words(at: Place) -> list[str]:
+            written = {word.format(at) for word in client.by_file}
+            start = [sys.executable, "-m", "sparkdash", "launch", client.name, at.model, "--"]
+            return [*start, *(word for word in argv(at)[1:] if word not in written)]
+
+        return words
+
+    return replace(client, launched=True, before=None, asks={act: through(argv) for act, argv in client.asks.items()})
 
 
 def chosen(only: str, *, only_real: bool) -> list[Client]:

@@ -5,6 +5,7 @@ is a recipe for it, and asked in four ways.
 
     --only llm,codex:stream+cancel   these clients; of codex these acts, which are stream, cancel, tools and whole
     --load-s 400                     a model that takes so long to come up, in real time; every client has to wait for it
+    --launch                         each is started by `sparkdash launch` from an empty home, instead of `connect --write` before
     --profile FILE                   a profile of a real engine, instead of the simulated one; --runtime is what it is started with
 
 wait, streaming   all of them at the same time, while their model loads; how long each waited, and whether the gateway saw streams
@@ -38,7 +39,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "differential"))
 import ground
 from asking import Books, Limits, asked, ended_by_home, prepared
-from clients import CLIENTS, Act, Client, Place, chosen
+from clients import CLIENTS, Act, Client, Place, chosen, launched
 from installing import installed
 from judging import Outcome, passed, table
 
@@ -60,6 +61,8 @@ def main() -> int:
     """All of them, and the table; 1 if one failed."""
     args = _parser().parse_args()
     wanted = chosen(args.only, only_real=args.profile is not None)
+    if args.launch:
+        wanted = [launched(client) for client in wanted]
     programs = {client.name: installed(client) for client in wanted}
     if args.install:
         return 0
@@ -97,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--free-s", type=float, default=2.0, help="for the engine, once an interrupted client has ended"
     )
+    parser.add_argument("--launch", action="store_true", help="start them by `sparkdash launch`, with nothing written")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--runtime", default="process")
     parser.add_argument("--install", action="store_true", help="and nothing more")

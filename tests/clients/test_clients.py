@@ -21,6 +21,16 @@ def test_they_wait_for_their_model_call_tools_stream_and_leave() -> None:
     assert re.search(r"^\| langchain \| \S+ \| - \| \d+ s \| - \| passed \| - \|$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_client_that_launch_starts_chats_streams_calls_a_tool_and_leaves() -> None:
+    argv = [sys.executable, Path(__file__).with_name("run.py"), "--launch", "--only", "llm", "--free-s", "60"]
+    done = subprocess.run([*map(str, argv)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = r"^\| llm \| \S+ \| passed \| \d+ s \| passed \| passed \| \d+\.\d\d s \|$"
+    assert re.search(row, done.stdout, re.MULTILINE), done.stdout
+
+
 @pytest.mark.timeout(300)
 def test_a_prompt_for_a_broken_profile_loads_it_once_and_is_told_why() -> None:
     """llm stands for the agents that failing.py has: one load in the daemon's own list, the reason in what its user reads."""
