@@ -88,7 +88,7 @@ def test_clients_whose_patience_can_be_set_wait_half_an_hour(name: str) -> None:
 def test_an_unknown_client_gets_the_nearest_names() -> None:
     with pytest.raises(AdmissionError) as caught:
         find_recipe("claude")
-    assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 31."
+    assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 32."
 
 
 def test_continue_gets_a_second_model_for_autocomplete() -> None:
