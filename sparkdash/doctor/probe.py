@@ -38,12 +38,12 @@ from sparkdash.domain.metric import DiskRate, Gpu
 from sparkdash.domain.node import Finding
 from sparkdash.engines.rule import Severity
 from sparkdash.errors import SparkdashError
-from sparkdash.host import disk_rate
 from sparkdash.host.box import BoxReader, Nvml
 from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.local_weights import weight_files_of
+from sparkdash.host.memory import page_cache
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.podman.with_starters import runtime_called
 from sparkdash.paths import open_regular
@@ -167,7 +167,9 @@ async def read_kernel_log() -> KernelFindings | None:
 def measure_disk(settings: Settings) -> DiskRate | None:
     """Read weights of the profiles for a moment. Raises OSError."""
     profiles, home = catalog.load_catalog(settings.profile_folders()).profiles.values(), settings.hf_home.expanduser()
-    return disk_rate.measure({file for one in profiles for ref in one.weights for file in weight_files_of(ref, home)})
+    return page_cache.measure_disk_rate(
+        {file for one in profiles for ref in one.weights for file in weight_files_of(ref, home)}
+    )
 
 
 FILE_LIMIT = 1 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host import disk_rate, local_weights
+from sparkdash.host import local_weights
 from sparkdash.host.memory import page_cache
 from sparkdash.host.memory.page_cache import WINDOW, Uncached, flush_uncached, read_uncached
 from sparkdash.units import MIB
@@ -179,17 +179,17 @@ def test_the_disks_rate_is_that_of_a_file_that_nobody_has_in_memory(
     on_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not of one that an engine has mapped, which would come from memory; the rate is kept for first loads."""
-    monkeypatch.setattr(disk_rate, "LEAST_BYTES", MIB)
+    monkeypatch.setattr(page_cache, "LEAST_BYTES", MIB)
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "new"))
     mapped, free, small = on_disk / "mapped.gguf", on_disk / "free.gguf", on_disk / "small.gguf"
     for file, size in ((mapped, 4 * MIB), (free, 2 * MIB), (small, 4096)):
         cached_file(file, size)
     cached(mapped)  # skips where the kernel cannot tell
-    assert disk_rate.kept() is None
+    assert page_cache.kept_disk_rate() is None
     with mapped.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as pages:
         assert sum(pages[:: mmap.PAGESIZE]) >= 0  # touched, so that the kernel may not drop them
-        found = disk_rate.measure(on_disk.iterdir())
+        found = page_cache.measure_disk_rate(on_disk.iterdir())
     assert found is not None
     assert (found.file, found.bytes) == (str(free), 2 * MIB)
-    assert disk_rate.kept() == pytest.approx(found.bytes / found.s)
-    assert disk_rate.measure([small]) is None
+    assert page_cache.kept_disk_rate() == pytest.approx(found.bytes / found.s)
+    assert page_cache.measure_disk_rate([small]) is None

@@ -1,4 +1,4 @@
-"""Page cache of single files: counting their cached bytes, and advising the kernel to drop them.
+"""Page cache of single files: counting their cached bytes, advising the kernel to drop them, and the disk's own rate.
 
 Rule: read-only and scoped. `/proc/sys/vm/drop_caches` needs root and drops every program's cache. This advice needs the
 right to read a file, drops the clean pages of that file alone, and leaves pages that a process has mapped.
@@ -7,6 +7,7 @@ right to read a file, drops the clean pages of that file alone, and leaves pages
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import resource
 import time
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sparkdash.units import GIB
+from sparkdash import paths
+from sparkdash.domain.metric import DiskRate
+from sparkdash.units import GIB, MIB
 
 PIECE = GIB
 """Bytes of one advice, so that a time limit holds within a large file. 1 GiB takes 4 to 60 ms (Linux 6.18)."""
@@ -170,3 +173,42 @@ def _advise(descriptor: int, start: int, end: int) -> None:
         os.posix_fadvise(descriptor, start, end - start if end else 0, os.POSIX_FADV_DONTNEED)
     except OSError:
         return
+
+
+MOST_BYTES, MOST_S = 2 * GIB, 2.0
+"""Where a measurement ends, whichever comes first."""
+LEAST_BYTES = 64 * MIB
+"""Shorter readings tell little; a slow disk needs a second for so many."""
+
+
+def measure_disk_rate(files: Iterable[Path]) -> DiskRate | None:
+    """Read the largest of `files` that is not in memory, in one stream for MOST_S; keep the rate. Raises OSError.
+
+    None: each is too small, or mapped by an engine.
+    """
+    for file in sorted(files, key=lambda one: -one.stat().st_size):
+        forget(file)
+        with file.open("rb") as opened:
+            if file.stat().st_size < LEAST_BYTES or cached_bytes(opened.fileno()):
+                continue
+        read, began, took = 0, time.monotonic(), 0.0
+        for piece in read_uncached(file):
+            read, took = read + len(piece), time.monotonic() - began
+            if read >= MOST_BYTES or took >= MOST_S:
+                break
+        found = DiskRate(str(file), read, took)
+        _rate_file().parent.mkdir(parents=True, exist_ok=True)
+        paths.replace_file(_rate_file(), json.dumps({"bytes_per_s": found.bytes_per_s}).encode())
+        return found
+    return None
+
+
+def kept_disk_rate() -> float | None:
+    """Return the kept rate in bytes a second; None where nothing was measured."""
+    with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
+        return float(json.loads(paths.read_small_file(_rate_file()))["bytes_per_s"]) or None
+    return None
+
+
+def _rate_file() -> Path:
+    return paths.state_dir() / "disk.json"

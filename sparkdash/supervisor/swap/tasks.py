@@ -13,7 +13,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
-from sparkdash.host import disk_rate
+from sparkdash.host.memory import page_cache
 from sparkdash.supervisor.decide.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
 from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
 from sparkdash.supervisor.state import guarded
@@ -231,7 +231,7 @@ class SwapTasks:
     def _reads_s(self, target: Profile | None, course: SwapEta) -> float | None:
         """Time of reading one box's share of the weights from the disk, for a first load."""
         weights = self._tools.needs.target(target) if target and not course.learned_from else None
-        rate = disk_rate.kept() if weights else None
+        rate = page_cache.kept_disk_rate() if weights else None
         return weights.bytes.total / target.nodes / rate if target and weights and rate else None
 
     def _weigh(self, scale: FootprintMeter | None, ended: Swap) -> None:
