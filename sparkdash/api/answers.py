@@ -109,7 +109,7 @@ class BenchPlan(ApiAnswer):
     expected_s: float | None
     """Expected duration; None until an engine's speed and start time are known."""
     note: str | None = None
-    """What so few prompts can show of speculation; None where it does not matter."""
+    """Sentence on what so few prompts can show of speculation; None where it does not matter."""
     resumes: str | None = None
     """Stopped run with the same question, which goes on; None: a new run."""
     stops: tuple[str, ...] = ()
