@@ -138,7 +138,7 @@ async def test_a_kill_of_the_guard_is_in_the_list_of_swaps(stage: Any, box: Any)
         assert "13:46:00" in row
         assert box.gpt in row
         await on.press("enter")
-        await on.until(lambda: "floor 4.0" in on.text)
+        await on.until(lambda: "3.0 GiB were available" in on.text)
 
 
 async def test_the_charts_are_drawn_from_what_was_measured(stage: Any, box: Any) -> None:
