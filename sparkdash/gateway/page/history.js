@@ -19,7 +19,7 @@ export const title = "History";
 
 export async function open(place) {
   draw(place, h("h2", null, "History"), h("form", { id: "choice", class: "filters", "aria-label": "Figure and period" }),
-    h("section", { "aria-label": "Chart" }, h("p", { id: "meaning", class: "dim" }), h("p", { class: "figure" }, h("output", { id: "mean" }, "-"), h("small", { id: "compared" })), h("div", { id: "past", class: "chart" })),
+    h("section", { "aria-label": "Chart" }, h("p", { id: "meaning", class: "dim" }), h("p", { class: "figure" }, h("output", { id: "mean" }, "-"), h("small", { id: "compared" }, " Reading …")), h("div", { id: "past", class: "chart" })),
     h("div", { class: "columns" }, h("section", { id: "usage", "aria-label": "Requests by model" }), h("section", { id: "marks", "aria-label": "What happened" })), h("section", { id: "measured", "aria-label": "Measured" }));
   showRuns(at("measured"));
   at("choice").addEventListener("input", () => {
