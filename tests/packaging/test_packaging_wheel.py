@@ -125,13 +125,12 @@ def _contents(wheel: Path) -> dict[str, int]:
 def test_the_archives_hold_what_belongs_there_and_nothing_of_a_checkout(installed: Installed) -> None:
     top = {name.split("/")[0] for name in _contents(installed.wheel)}
     stem = f"sparkdash-{__version__}"
-    assert top == {"sparkdash", f"{stem}.dist-info", f"{stem}.data"}
+    assert top == {"sparkdash", f"{stem}.dist-info"}
     with tarfile.open(installed.sdist) as archive:
         names = {name.partition("/")[2].split("/")[0] for name in archive.getnames()}
     needed = {
         "sparkdash",
         "profiles",
-        "share",
         "tests",
         "docs",
         "requirements",
