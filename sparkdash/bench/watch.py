@@ -129,7 +129,7 @@ class Watch(Frozen):
     periods: tuple[Period, ...] = ()
     left_out: int = 0
     change: BuildChange | None = None
-    """None with one build."""
+    """Newest build against the one before; None with one build."""
 
 
 def watch_profile(runs: Iterable[Results], profile: str, metric: BenchMetric) -> Watch:
