@@ -103,6 +103,16 @@ def test_the_steps_of_a_build(night: Callable[..., None]) -> None:
     assert "Missing: `sparkdash bench qwen3.5-122b/hybrid-mtp-2 --suite seeds`" in text
 
 
+def test_a_layout_leaves_out_the_runs_of_models_that_it_does_not_name(night: Callable[..., None]) -> None:
+    """Two documents share the suite `seeds`: neither compares its models with those of the other."""
+    coder, big = "qwen3-coder-30b-nvfp4/vllm-next", "qwen3.5-122b"
+    night("seeds", {big: {LONG: 28.3}})
+    night("seeds", {coder: {LONG: 65.0}, f"{coder}-eagle3": {LONG: 68.1}})
+    coders, steps = exported("qwen3-coder"), exported("steps")
+    assert (big in coders, f"{coder}-eagle3 against {coder}" in coders) == (False, True)
+    assert ("Merged: 1 run;" in steps, "28.3" in steps) == (True, True)
+
+
 def test_a_row_counts_its_requests_whatever_they_tell_and_a_blank_one_leaves_no_note(
     night: Callable[..., None], tmp_path: Path
 ) -> None:

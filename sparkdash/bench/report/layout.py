@@ -117,6 +117,13 @@ class Layout(Frozen):
     words: LayoutTitles = LayoutTitles()
 
     @property
+    def named(self) -> frozenset[str]:
+        """Profiles and arms of its tables; empty: those of the run."""
+        rows = (table.given | row for table in self.tables for row in table.rows)
+        names = {row[key] for row in rows for key in ("profile", "over") if key in row}
+        return frozenset(names.union(*(build.arms.values() for build in self.builds)))
+
+    @property
     def builds(self) -> tuple[Build, ...]:
         return tuple(build for group in self.groups for build in group.builds)
 

@@ -47,15 +47,17 @@ def select_runs(runs: Iterable[Run], suite: str | None = None, *, simulated: boo
     return [one for one in ordered if one.suite_hash == ordered[0].suite_hash]
 
 
-def merge_runs(runs: Sequence[Results], closed: Collection[str] = ()) -> Report:
+def merge_runs(runs: Sequence[Results], closed: Collection[str] = (), named: Collection[str] = ()) -> Report:
     """Build the report of runs of one suite, newest first; `closed` are ids of runs that cannot be resumed.
 
+    Other arms than the `named` profiles are left out, unless no run has one of these.
     Raises:
         ValueError: no run.
     """
     if not runs:
         raise ValueError("no run to merge")
-    arms = _arms(runs)
+    runs = [one for one in runs if any(arm.profile in named for arm in one.run.arms)] or runs
+    arms = _arms(runs, named)
     cells = _cells(runs)
     filled = {
         (name, cell.key): found
@@ -72,12 +74,12 @@ def merge_runs(runs: Sequence[Results], closed: Collection[str] = ()) -> Report:
     return report.replace(sources=sources, filling=_filling(merged, arms, filled, closed), flags=flags)
 
 
-def _arms(runs: Sequence[Results]) -> dict[str, list[tuple[Results, Arm]]]:
+def _arms(runs: Sequence[Results], named: Collection[str]) -> dict[str, list[tuple[Results, Arm]]]:
     """Return every measured profile by a unique name, newest first; a second arm of one in a run is left out."""
     found: dict[Identity, list[tuple[Results, Arm]]] = {}
     for results in runs:
         seen = set()
-        for arm in results.run.arms:
+        for arm in [one for one in results.run.arms if one.profile in named] or results.run.arms:
             who = arm.profile, tuple(sorted(arm.parameters.items())), results.run.model
             if who not in seen:
                 found.setdefault(who, []).append((results, arm))

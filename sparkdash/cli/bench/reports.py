@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,7 +119,9 @@ def _can_resume(results: Results) -> bool:
     return can_resume(results, {one.name: [launch.fingerprint for launch in one.launches] for one in alike})
 
 
-def merge_matrix(suites: Sequence[str | None], math: str | None, *, simulated: bool = False) -> Report:
+def merge_matrix(
+    suites: Sequence[str | None], math: str | None, *, named: Collection[str] = (), simulated: bool = False
+) -> Report:
     """Merge the runs of each suite (None: the newest run's), and the newest right answers of the suite `math`."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.assemble import add_math_scores
@@ -130,7 +132,8 @@ def merge_matrix(suites: Sequence[str | None], math: str | None, *, simulated: b
 
     def merged(runs: Sequence[Run]) -> Report:
         found = [run_folder.read_results(places[one.id]) for one in runs]
-        return merge_runs(found, closed=[one.run.id for one in found if one.gaps() and not _can_resume(one)])
+        closed = [one.run.id for one in found if one.gaps() and not _can_resume(one)]
+        return merge_runs(found, closed, named)
 
     chosen = _chosen_runs(known, suites, simulated=True if simulated else None)
     report = merged(chosen)
@@ -166,7 +169,8 @@ def _asked_report(
         raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
     if run is not None:
         return read_report(run, math)
-    return merge_matrix([suite] if suite or not layout else layout.suites or [None], math, simulated=simulated)
+    suites: Sequence[str | None] = [suite] if suite or not layout else layout.suites or [None]
+    return merge_matrix(suites, math, named=layout.named if layout else (), simulated=simulated)
 
 
 def choose_layout(report: Report, layout: Layout | None, metric: str | None) -> Layout:
