@@ -484,3 +484,15 @@ def test_a_speculating_arm_stands_beside_the_build_that_it_adds_nothing_else_to(
     assert {build.name: list(build.arms.values()) for build in builds} == (
         {"hybrid": ["hybrid", name]} if home == "hybrid" else {"hybrid": ["hybrid"], name: [name]}
     )
+
+
+@pytest.mark.parametrize(("other", "modes"), [({}, 2), ({"image": "v2"}, 1), ({"model": "hybrid"}, 1)])
+def test_another_image_or_other_weights_are_another_build_whatever_the_names(
+    rehearse: Rehearse, other: dict[str, str], modes: int
+) -> None:
+    """As qwen3.5-122b/mtp-2, which has other dense layers and another head besides."""
+    arms = [Arm(name=name, profile=name) for name in ("big", "big/mtp-2")]
+    same = {"image": "v1", "model": "int4"}
+    told = {"big": same, "big/mtp-2": {"speculation": "mtp k=2", **same, **other}}
+    results = rehearse(arms=arms, rates={"big": GRID, "big/mtp-2": GRID}, provenance=told)
+    assert len(derive_layout(assemble_report(results)).builds[0].arms) == modes

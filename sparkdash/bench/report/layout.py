@@ -132,7 +132,7 @@ def derive_layout(report: Report, metric: str | None = None) -> Layout:
     """Derive a layout from the run: speculating arms stand beside the arm whose name begins theirs."""
     modes = {arm.name: _mode(arm) for arm in report.arms}
     builds: dict[str, dict[str, str]] = {}
-    plain = [arm.name for arm in report.arms if modes[arm.name].name == PLAIN]
+    plain = [arm for arm in report.arms if modes[arm.name].name == PLAIN]
     for arm in report.arms:
         home = _home(arm, plain)
         taken = builds.setdefault(home, {})
@@ -184,15 +184,22 @@ def _mode(arm: ArmReport) -> SpeculationMode:
     )
 
 
-def _home(arm: ArmReport, plain: list[str]) -> str:
+def _home(arm: ArmReport, plain: list[ArmReport]) -> str:
     """Return the plain arm whose name this one's extends by its speculation alone, else the arm itself.
 
-    A name that tells of more (`hybrid-int8-mtp`) is another build: `+MTP` would credit speculation with the rest.
+    A name that tells of more (`hybrid-int8-mtp`), another image or other weights are another build: `+MTP` would
+    credit speculation with the rest.
     """
-    home = max((one for one in plain if arm.name.startswith(one)), key=len, default=arm.name)
+    alike = (one.name for one in plain if arm.name.startswith(one.name) and _build(one) == _build(arm))
+    home = max(alike, key=len, default=arm.name)
     method, _ = parse_speculation(arm.provenance.speculation if arm.provenance else None)
     added = re.findall(r"[a-z]+", arm.name[len(home) :].lower())
     return home if all(word in _SPECULATES or (method or "").lower().startswith(word) for word in added) else arm.name
+
+
+def _build(arm: ArmReport) -> tuple[str | None, ...]:
+    told = arm.provenance
+    return (told.image, told.image_digest, told.model) if told else ()
 
 
 def shipped_layouts() -> tuple[str, ...]:

@@ -74,12 +74,12 @@ def merge_runs(runs: Sequence[Results], closed: Collection[str] = (), named: Col
     return report.replace(sources=sources, filling=_filling(merged, arms, filled, closed), flags=flags)
 
 
-def _arms(runs: Sequence[Results], named: Collection[str]) -> dict[str, list[tuple[Results, Arm]]]:
+def _arms(runs: Sequence[Results], wanted: Collection[str]) -> dict[str, list[tuple[Results, Arm]]]:
     """Return every measured profile by a unique name, newest first; a second arm of one in a run is left out."""
     found: dict[Identity, list[tuple[Results, Arm]]] = {}
     for results in runs:
         seen = set()
-        for arm in [one for one in results.run.arms if one.profile in named] or results.run.arms:
+        for arm in [one for one in results.run.arms if one.profile in wanted] or results.run.arms:
             who = arm.profile, tuple(sorted(arm.parameters.items())), results.run.model
             if who not in seen:
                 found.setdefault(who, []).append((results, arm))
