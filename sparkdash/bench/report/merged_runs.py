@@ -79,7 +79,7 @@ def _arms(runs: Sequence[Results], wanted: Collection[str]) -> dict[str, list[tu
     found: dict[Identity, list[tuple[Results, Arm]]] = {}
     for results in runs:
         seen = set()
-        for arm in [one for one in results.run.arms if one.profile in wanted] or results.run.arms:
+        for arm in _wanted(results.run.arms, wanted):
             who = arm.profile, tuple(sorted(arm.parameters.items())), results.run.model
             if who not in seen:
                 found.setdefault(who, []).append((results, arm))
@@ -90,6 +90,10 @@ def _arms(runs: Sequence[Results], wanted: Collection[str]) -> dict[str, list[tu
         number = sum(one == name or one.startswith(f"{name} (") for one in named)
         named[f"{name} ({number + 1})" if number else name] = places
     return named
+
+
+def _wanted(arms: Sequence[Arm], wanted: Collection[str]) -> Sequence[Arm]:
+    return [one for one in arms if one.profile in wanted] or arms
 
 
 def _cells(runs: Sequence[Results]) -> tuple[PlannedCell, ...]:
