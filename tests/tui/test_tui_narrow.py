@@ -80,10 +80,10 @@ async def test_why_a_past_request_failed_is_seen_in_a_corner_of_a_screen(stage: 
     async with stage(box.snapshot(), size=CORNER) as on:
         on.daemon.past_requests = {None: PastRequests(requests=(bad,))}
         await on.press("3", "p")
-        await on.until(lambda: " 503" in on.text)
+        await on.until(lambda: "✗ engine_crash" in on.text)
         await on.pilot.resize_terminal(*SMALL)
         await on.settle()
-        assert on.lines[1].split() == ["time", "client", "profile", "out", "ttft", "took", "finish"]
+        assert on.lines[1].split() == ["client", "profile", "time", "took", "wait", "ttft", "state"]
 
 
 async def test_nothing_is_said_of_requests_before_the_daemon_answered(stage: Any, box: Any) -> None:

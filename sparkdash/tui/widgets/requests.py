@@ -28,7 +28,8 @@ CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 MATTERS = 2
 """Columns up to this `gives_way` rather cut the profile's name than go."""
-NOTHING = "No request yet. Clients use the URL on the card; `model` names the profile."
+NOTHING = "No request yet."
+HOW = " Clients use the URL on the card; `model` names the profile."
 MANY = 8
 SILENT_S = 10.0
 """Seconds without a token after which a running request says so."""
@@ -181,6 +182,8 @@ class RequestTable(Table):
         return [_row(one, partial(_line, one, view, width, columns, names, dims=self.live)) for one in shown]
 
     def _empty(self, view: View, width: int) -> list[Line]:
+        if self.live:  # in a corner of a screen no card has a URL
+            self.nothing = NOTHING + HOW if width > len(NOTHING + HOW) else NOTHING
         return super()._empty(view, width) if view.snapshot else []
 
 
