@@ -20,7 +20,7 @@ MOST_MEMORY_CHART = 8
 LOW_CHART, LEAST_CHART, TABLE_EDGES = 9, 14, 3
 """Rows of the history's chart without and with frames, and of a table's titles, sum and a blank."""
 PANELS_FROM = 46
-"""Rows below the bars from which two columns have the panel of power."""
+"""Rows below the bars from which two columns have the panels of today, of the weeks and of power."""
 
 
 class Arrangement(StrEnum):
@@ -57,6 +57,8 @@ class Heights(NamedTuple):
     swaps: int = 0
     log: int = 0
     power: int = 0
+    today: int = 0
+    weeks: int = 0
 
 
 def chart_height(rows: int, groups: int) -> int:
@@ -127,5 +129,8 @@ def _two_columns(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
     swaps = min(below, (rows // 6 if power else MOST_SWAPS) if is_all else below)
     card += below - swaps
     beside = min(wanted.beside, max(card - LEAST_CARD, 0))
-    requests = max(rows * 6 // 10, LEAST_REQUESTS)
-    return Heights(card - beside, beside, chart, requests, swaps, rows - requests, power)
+    today = min(rows // 6, 14) if rows >= PANELS_FROM and is_all else 0
+    weeks = min(rows // 5, 16) if today else 0
+    right = rows - today - weeks
+    requests = max(right * 6 // 10, LEAST_REQUESTS)
+    return Heights(card - beside, beside, chart, requests, swaps, right - requests, power, today, weeks)

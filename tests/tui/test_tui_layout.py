@@ -37,10 +37,10 @@ def test_the_heights_add_up_to_the_terminal(columns: int, rows: int, wanted: Con
     left = got.card + got.beside + got.memory_chart + got.power + got.swaps + wanted.memory + wanted.gpu
     if has_two_columns(columns, rows, shown):
         assert left == rows - BARS
-        assert got.requests + got.log == rows - BARS
+        assert got.requests + got.today + got.weeks + got.log == rows - BARS
     else:
         assert left + got.requests == rows - BARS or got.card == 1
-        assert got.power == got.log == 0
+        assert got.today == got.weeks == got.power == got.log == 0
 
 
 @given(columns=st.integers(60, 400), rows=st.integers(24, 120), wanted=CONTENTS, shown=SHOWN)
@@ -50,7 +50,7 @@ def test_a_load_beside_takes_its_rows_from_the_card_alone(
     """The panels below keep their height, and their place by at most the rounding of one row."""
     before = heights(columns, rows, wanted, shown)
     after = heights(columns, rows, wanted._replace(beside=wanted.beside + 1), shown)
-    below = ("memory_chart", "power", "swaps", "log")
+    below = ("memory_chart", "power", "swaps", "today", "weeks", "log")
     assert [getattr(after, name) for name in below] == [getattr(before, name) for name in below]
     assert abs(after.requests - before.requests) <= 1
 
@@ -58,6 +58,7 @@ def test_a_load_beside_takes_its_rows_from_the_card_alone(
 @pytest.mark.parametrize(("columns", "rows"), [(200, 60), (300, 80)])
 def test_a_wide_terminal_has_every_panel(columns: int, rows: int) -> None:
     got = heights(columns, rows, Contents(beside=3, memory=5, gpu=1))
+    assert min(got.today, got.weeks) >= 7
     assert min(got.card, got.requests, got.log, got.swaps, got.power) >= 6
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.event import ActiveAlert
-from sparkdash.domain.history import RecentFigures, RecentSeries
+from sparkdash.domain.history import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric, NodeSample
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.tui.app import SparkdashApp
@@ -22,8 +22,51 @@ from sparkdash.tui.widgets.card import _row
 from sparkdash.tui.widgets.gpu import gpu_lines
 from sparkdash.tui.widgets.memory import available
 from sparkdash.tui.widgets.panel import Walked
+from sparkdash.tui.widgets.usage import today_lines
 
 WIDE = (200, 60)
+
+
+def totals(group: str, requests: int, **more: Any) -> UsageTotals:
+    told = {"prompt_tokens": requests * 1000, "cached_tokens": requests * 880, "output_tokens": requests * 200}
+    return UsageTotals(group=group, requests=requests, ttft_s=Quantiles(p50=0.4, p95=1.9), **(told | more))
+
+
+def usage(*groups: UsageTotals, **more: Any) -> UsageReport:
+    whole = totals("all", sum(one.requests for one in groups))
+    return UsageReport(since=0.0, until=1.0, by="profile", rows=groups, total=whole, **more)
+
+
+async def test_a_wide_dashboard_adds_up_today_and_lays_this_week_over_the_last(
+    stage: Any, box: Any, daemon: Any
+) -> None:
+    """Both are read from the daemon's history; energy stands in the edge."""
+    daemon.usage = usage(totals(box.gpt, 1204), totals("embed-0.6b", 300), busy_wh=940.0, idle_wh=370.0)
+    async with stage(box.snapshot(), size=WIDE) as on:
+        await on.until(lambda: "all 2" in on.text)
+        assert "940.0 Wh busy, 370.0 idle" in on.text
+        row = next(line for line in on.rows if "embed-0.6b" in line)
+        assert "300" in row
+        await on.until(lambda: "the week before 50" in on.text)
+        week, before = [one for one in daemon.asked if one[0] == "series"][:2]
+        assert week[1:3] == (Metric.DECODE_EACH.value, box.gpt)
+        assert week[3] == before[4] == box.now - 7 * 86400.0
+
+
+async def test_a_panel_that_is_not_shown_reads_nothing(stage: Any, box: Any, daemon: Any) -> None:
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.later(120)
+        assert not [one for one in daemon.asked if one[0] in ("series", "usage")]
+
+
+def test_groups_without_a_row_are_counted() -> None:
+    """Nothing is left out silently; clients follow where rows are left."""
+    found = usage(*(totals(f"profile-{number}", 10 - number) for number in range(6)))
+    few = [plain_text(line) for line in today_lines(found, found, 88, 6)]
+    assert len(few) == 6
+    assert few[-1].startswith(" + 3 more: profile-3, profile-4")
+    clients = usage(totals("codex", 3))
+    assert [plain_text(line).split()[0] for line in today_lines(found, clients, 88, 12)][-2:] == ["by", "codex"]
 
 
 async def test_v_goes_through_the_arrangements_and_keeps_them(

@@ -27,6 +27,7 @@ from sparkdash.tui.widgets.panel import Panel, RowChosen
 from sparkdash.tui.widgets.profiles import ProfileTable
 from sparkdash.tui.widgets.requests import RequestTable
 from sparkdash.tui.widgets.swaps import SwapTable
+from sparkdash.tui.widgets.usage import TodayPanel, WeeksChart
 
 
 class FirstRunPage(Page):
@@ -195,7 +196,7 @@ class DashboardPage(FirstRunPage):
     def body(self) -> Iterable[Widget]:
         figures = (EngineCard(), Residents(), MemoryBar(), GpuRow(), PowerPanel())
         left = Vertical(*figures, SwapTable(beside=True), id="left")
-        right = Vertical(RequestTable(beside=True), LogPanel(), id="right")
+        right = Vertical(RequestTable(beside=True), TodayPanel(), WeeksChart(), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
 
     def show(self, view: View) -> None:
@@ -293,6 +294,8 @@ class DashboardPage(FirstRunPage):
         _size(self.query_one(RequestTable), shared.requests)
         _size(self.query_one(LogPanel), shared.log)
         _size(self.query_one(PowerPanel), shared.power)
+        _size(self.query_one(TodayPanel), shared.today)
+        _size(self.query_one(WeeksChart), shared.weeks)
         self.query_one("#right").display = shared.requests > 0
 
     def _contents(self, view: View, width: int) -> Contents:
