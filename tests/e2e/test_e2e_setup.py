@@ -83,7 +83,7 @@ def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: py
 
 @pytest.mark.full
 def test_a_step_that_fails_is_named_and_the_next_is_taken(spark: Any, server: int) -> None:
-    done = spark.sparkdash("setup", "--yes", "--only", "sources", "--only", "first-token", "--model", "nothing")
+    done = spark.sparkdash("setup", "--yes", "--only", "import", "--only", "first-token", "--model", "nothing")
     assert done.returncode == 3
     assert "No profile or alias is called 'nothing'." in done.stderr
     assert not done.stdout

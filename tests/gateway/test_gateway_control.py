@@ -22,6 +22,7 @@ from sparkdash.domain.history import (
 )
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapPhase
+from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.app import HANDLERS
 from sparkdash.gateway.control.openapi import describe
 
@@ -70,6 +71,13 @@ async def test_use_answers_with_the_plan_before_the_swap(house: Any) -> None:
     assert Plan.model_validate_json(reply.content).evict == ("beta/fast",)
     assert house.supervisor.calls == [("use", ("coder", SwapCause.USER))]
     assert (await house.client.get("/api/plan/beta/fast")).json()["fits"] is True
+
+
+async def test_a_refusal_has_the_status_of_its_error(house: Any) -> None:
+    """Only clients of models are told 400 in place of a 503, which they would repeat in vain."""
+    house.supervisor.error = AdmissionError("It does not fit.", code="does_not_fit", status=503)
+    reply = await house.client.post("/api/use", json={"profile": "coder"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "does_not_fit")
 
 
 async def test_stop_cancel_reload(house: Any) -> None:

@@ -280,9 +280,12 @@ def test_a_stopped_process_and_a_frozen_group_are_held(tmp_path: Path) -> None:
     for name, file, text in (
         ("v2/a", "cgroup.events", "populated 1\nfrozen 1\n"),
         ("v2/b", "cgroup.events", "populated 1\nfrozen 0\n"),
+        ("freezer/v1", "freezer.state", "FROZEN\n"),
     ):
         (groups / name).mkdir(parents=True)
         (groups / name / file).write_text(text)
-    for pid, (state, group) in enumerate([("T", "0::/v2/b\n"), ("S", "0::/v2/a\n"), ("S", "0::/v2/b\n")], start=1):
+    for pid, (state, group) in enumerate(
+        [("T", "0::/v2/b\n"), ("S", "0::/v2/a\n"), ("S", "0::/v2/b\n"), ("S", "7:freezer:/v1\n1:cpu:/v1\n")], start=1
+    ):
         process(pid, state, group)
-    assert [is_held(pid, str(proc), str(groups)) for pid in range(1, 5)] == [True, True, False, False]
+    assert [is_held(pid, str(proc), str(groups)) for pid in range(1, 6)] == [True, True, False, True, False]

@@ -58,8 +58,8 @@ class ControlCall:
             await self.exchange.answer(status, body, _JSON)
 
     async def refuse(self, error: SparkdashError) -> None:
-        await self._noted(problems.client_status(error))
-        await self.exchange.refuse(error)
+        await self._noted(error.status)
+        await self.exchange.refuse(error, status=error.status)
 
     async def _noted(self, status: int) -> None:
         if self.note is not None:

@@ -390,10 +390,10 @@ class Exchange:
         self.set_extra_headers(((b"allow", methods.encode()),))
         await self.refuse(problems.status_error(405, f"{what} takes {methods}, not {self.method}"), dialect)
 
-    async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:
-        """Answer with an error and its status, in the format of the client's protocol."""
+    async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER, status: int | None = None) -> None:
+        """Answer with an error in the format of the client's protocol; without `status` with that for model clients."""
         body = problems.encode_json(problems.error_body(error, dialect))
-        await self.answer(problems.client_status(error), body, problems.error_headers(error))
+        await self.answer(status or problems.client_status(error), body, problems.error_headers(error))
 
 
 def _encoded(coding: str) -> AdmissionError:

@@ -116,9 +116,13 @@ def is_held(pid: int, proc: str = PROC, groups: str = "/sys/fs/cgroup") -> bool:
     found = stat(pid, Path(proc))
     if found is None or found.state in "Tt":
         return found is not None
-    lines = (read_text(f"{proc}/{pid}/cgroup") or "").splitlines()
-    group = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
-    return group is not None and "frozen 1" in (read_text(f"{groups}{group}/cgroup.events") or "")
+    for line in (read_text(f"{proc}/{pid}/cgroup") or "").splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds == "freezer" and (read_text(f"{groups}/freezer{path}/freezer.state") or "").strip() == "FROZEN":
+            return True
+        if not kinds and "frozen 1" in (read_text(f"{groups}{path}/cgroup.events") or ""):
+            return True
+    return False
 
 
 def start_of(pid: int, root: str = PROC) -> int | None:
