@@ -4,6 +4,7 @@ The boot log, the engine, the app and the process each read the fields that conc
 
 From the start:
 
+never-ready       its load stops at half of the weights and says nothing more; the port never answers
 dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
 only-chat         has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
 
@@ -48,6 +49,8 @@ class Hang(StrEnum):
 class Behaviour:
     """Deviations of an engine; the default has none."""
 
+    stuck_at: float | None = None
+    """Share of the load, 0..1, at which loading stops for ever."""
     dies_at: float | None = None
     """Share of the load, 0..1, at which the process dies."""
     only_chat: bool = False
@@ -64,6 +67,7 @@ class Behaviour:
 HEALTHY = Behaviour()
 
 AT_START: dict[str, Behaviour] = {
+    "never-ready": Behaviour(stuck_at=0.33),
     "dies-loading": Behaviour(dies_at=0.6),
     "only-chat": Behaviour(only_chat=True),
 }

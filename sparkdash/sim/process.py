@@ -326,6 +326,8 @@ async def _load(app: App, port: int, holder: ClaimWriter) -> int:
     began = time.monotonic()
     for line in lines:
         await _pause(began + line.at * load_s)
+        if app.behaviour.stuck_at is not None and line.at >= app.behaviour.stuck_at:
+            await asyncio.Event().wait()
         if app.behaviour.dies_at is not None and line.at >= app.behaviour.dies_at:
             _say_all(out_of_memory())
             return 1

@@ -129,8 +129,12 @@ def _two_columns(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
     swaps = min(below, (rows // 6 if power else MOST_SWAPS) if is_all else below)
     card += below - swaps
     beside = min(wanted.beside, max(card - LEAST_CARD, 0))
+    return _with_right(Heights(card - beside, beside, chart, 0, swaps, power=power), rows, is_all=is_all)
+
+
+def _with_right(left: Heights, rows: int, *, is_all: bool) -> Heights:
     today = min(rows // 6, 14) if rows >= PANELS_FROM and is_all else 0
     weeks = min(rows // 5, 16) if today else 0
-    right = rows - today - weeks
-    requests = max(right * 6 // 10, LEAST_REQUESTS)
-    return Heights(card - beside, beside, chart, requests, swaps, right - requests, power, today, weeks)
+    rest = rows - today - weeks
+    requests = max(rest * 6 // 10, LEAST_REQUESTS)
+    return left._replace(requests=requests, log=rest - requests, today=today, weeks=weeks)

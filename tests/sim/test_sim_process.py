@@ -176,7 +176,7 @@ def _children(pid: int) -> dict[int, str]:
     [
         (
             '{"name": "x", "engine": "sim", "sim": {"fault": "purple"}}',
-            "no fault 'purple'. Faults: dies-loading, only-chat",
+            "no fault 'purple'. Faults: never-ready, dies-loading, only-chat",
         ),
         ('{"name": "x", "engine": "abacus"}', "--profile-json is no profile: engine"),
         ("{", "--profile-json is no profile"),

@@ -116,13 +116,16 @@ def is_held(pid: int, proc: str = PROC, groups: str = "/sys/fs/cgroup") -> bool:
     found = stat(pid, Path(proc))
     if found is None or found.state in "Tt":
         return found is not None
-    for line in (read_text(f"{proc}/{pid}/cgroup") or "").splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds == "freezer" and (read_text(f"{groups}/freezer{path}/freezer.state") or "").strip() == "FROZEN":
-            return True
-        if not kinds and "frozen 1" in (read_text(f"{groups}{path}/cgroup.events") or ""):
-            return True
-    return False
+    lines = (read_text(f"{proc}/{pid}/cgroup") or "").splitlines()
+    return any(_is_frozen(line, groups) for line in lines)
+
+
+def _is_frozen(line: str, groups: str) -> bool:
+    """Whether the group of a line of /proc/PID/cgroup is frozen; version 2 names no controllers."""
+    _, kinds, path = line.split(":", 2)
+    if kinds == "freezer":
+        return (read_text(f"{groups}/freezer{path}/freezer.state") or "").strip() == "FROZEN"
+    return not kinds and "frozen 1" in (read_text(f"{groups}{path}/cgroup.events") or "")
 
 
 def start_of(pid: int, root: str = PROC) -> int | None:

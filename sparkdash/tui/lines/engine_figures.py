@@ -93,7 +93,7 @@ POSITION, MORE = 7, 5
 WIDE = 70
 """Width from which bars stand beside the figures."""
 GAP = styled("  ")
-_OWN_COUNT = styled("~ the gateway's count", Style.DIM)
+_OWN_COUNT = styled("~ gateway's count", Style.DIM)
 _GATEWAY_COUNTS = styled("No figures of the server: ~ is the gateway's own count.", Style.DIM)
 
 
