@@ -169,7 +169,7 @@ KEEP_ALIVE_S = 75.0
 
 
 class ServerState:
-    """What the connections of one server share. `linger_s`: see `shut_down`."""
+    """State that the connections of one server share. `linger_s`: see `shut_down`."""
 
     def __init__(self, app: Any, limit: ConnectionLimit | None = None, linger_s: float = 0.0) -> None:
         """Take an application: its `serve_channel` is handed each request's channel; any other is called by ASGI."""

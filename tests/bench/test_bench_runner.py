@@ -310,7 +310,7 @@ async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: 
 def test_what_is_read_beside_a_cell_is_of_the_boxes_that_its_engines_run_on(
     engines: list[tuple[str, ...]], clock: float | None, swap: int, watts: float | None
 ) -> None:
-    """This box idles while an engine of another one is measured, which voided each of its cells."""
+    """A box that idles while an engine of another one is measured voids no cell."""
     idle, busy = (Gpu(sm_clock_mhz=mhz, power_w=mhz / 60, temperature_c=40.0) for mhz in (240.0, 2400.0))
     here, there = (Memory(total=9, available=9, free=9, swap_used=used) for used in (5, 7))
     idle = idle.replace(sm_clock_mhz=208.0)

@@ -116,7 +116,7 @@ def test_a_layout_leaves_out_the_runs_of_models_that_it_does_not_name(night: Cal
 def test_a_row_counts_its_requests_whatever_they_tell_and_a_blank_one_leaves_no_note(
     night: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Of answers of 8 tokens no decode rate is known; a prefill was measured all the same."""
+    """A prefill is measured also where answers of 8 tokens give no decode rate."""
     short = CellKey(suite="prefill", context=2048, output=8)
     night("prefill", {"qwen3.5-27b": {short: 30.0}}, reps=30)
     file = tmp_path / "mine.yaml"

@@ -32,7 +32,7 @@ RUNS = {
     "20261121-200000-seeds": "eagle decodes 4.0 % faster than plain over 2 cells.",
     "20261121-210000-load": "eagle starts in 75.0 % less time than plain over 1 cell.",
 }
-"""What the page says of each run."""
+"""Words of the page about each run."""
 FIRST_PAINT_BYTES = 100_000
 WAIT_MS = 60_000
 ENTRIES = "performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))"
@@ -227,7 +227,7 @@ def test_a_load_that_stalls_is_kept_with_one_click_and_tried_again_with_four(
 
 
 def test_a_run_of_the_bench_says_which_arm_is_faster(page: Page, url: str, pictures: Path) -> None:
-    """Of decode rates more is better, of a start's seconds fewer."""
+    """More is better for decode rates, fewer for a start's seconds."""
     for run, told in RUNS.items():
         page.goto(f"{url}/ui#/history")
         page.click(f"#measured [data-of='{run}']")

@@ -1,4 +1,4 @@
-"""What the memory guard makes of its readings."""
+"""Decisions of the memory guard from its readings."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_box_without_a_fast_port_is_known_by_its_fastest_one() -> None:
 async def test_a_name_that_was_written_by_hand_for_a_box_that_is_known_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its memory would count twice. This box is known by then, as its own facts are waited for."""
+    """A box under two names would count its memory twice. This box's own facts are waited for."""
     nodes = tuple(Node(name=name, ssh=name, host_key="ssh-ed25519 AAAA") for name in ("spark2", "spark3"))
     reader: Any = SimpleNamespace()
     made = NodeDirectory(NodeInputs(lambda: nodes, reader, "podman", "/hf", "/cache"))

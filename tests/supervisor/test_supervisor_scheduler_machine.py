@@ -663,7 +663,7 @@ class SeveralNodesMachine(Machine):
 
 
 class TwoNodeMachine(SeveralNodesMachine):
-    """One node more."""
+    """Add one node."""
 
     nodes = (LOCAL, SPARK2)
 

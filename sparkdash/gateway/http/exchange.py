@@ -153,7 +153,7 @@ class ParsedHead:
         """Gateways that the request has passed, where it has passed any."""
         self.connection = named.get(b"connection", b"")
         self.engine_memo: tuple[Any, ...] | None = None
-        """What the relay found out about the engine that got this head last."""
+        """Facts that the relay found out about the engine that got this head last."""
         self.key_memo: tuple[tuple[Key, ...], Key] | None = None
         """Key found for this head, behind all the keys among which it was found."""
 
