@@ -100,15 +100,16 @@ class ExpositionReader:
         if old and not self._has_news(*_changed(old, text)):
             return self._scrape
         lines = [] if text.lstrip()[:1] in ("{", "[") else _END.split(f"\n{text}", 1)[0].split("\n")
-        before, distinct = self._lines, set(lines)
-        fresh = {line: _parsed(line.strip(), self._wanted) for line in distinct - before.keys()}
-        gone = [before.pop(line) for line in before.keys() - distinct]
-        before.update(fresh)
-        if any((*fresh.values(), *gone)):
-            samples: dict[str, list[ParsedSample]] = {}
-            for name, sample in filter(None, map(before.get, lines)):
-                samples.setdefault(name, []).append(sample)
-            self._scrape = Scrape({name: tuple(found) for name, found in samples.items()})
+        known, distinct = self._lines, set(lines)
+        for line in known.keys() - distinct:
+            del known[line]
+        known.update((line, _parsed(line.strip(), self._wanted)) for line in distinct - known.keys())
+        samples: dict[str, list[ParsedSample]] = {}
+        for name, sample in filter(None, map(known.get, lines)):
+            samples.setdefault(name, []).append(sample)
+        scrape = Scrape({name: tuple(found) for name, found in samples.items()})
+        if scrape != self._scrape:
+            self._scrape = scrape
         return self._scrape
 
     def _has_news(self, old: str, new: str) -> bool:
