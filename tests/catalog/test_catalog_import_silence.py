@@ -103,6 +103,16 @@ def test_an_item_without_a_model_is_left_out_alone() -> None:
     assert "services.vllm-base: The vllm command names no model. Left out." in said(composed)
 
 
+def test_each_service_that_starts_no_engine_is_named() -> None:
+    """Two of one image behind one script had one remark between them, and neither was in it."""
+    command = "command: [bash, run.sh, vllm, serve, a/b]"
+    text = f"services:\n  one: {{image: x, {command}}}\n  two: {{image: x, {command}}}\n  q: {{image: vllm/vllm-openai, command: a/b}}"
+    words = said(importers.import_profiles(text))
+    for service in ("one", "two"):
+        assert f"services.{service}: starts no engine that is known here, left out" in words
+    assert "services.q: starts no engine" not in words
+
+
 @pytest.mark.parametrize(
     ("name", "form", "profile"), [("D1", "compose file", "qwen"), ("D2", "llama-swap configuration", "coder")]
 )
@@ -141,6 +151,18 @@ def test_an_image_s_engine_does_not_run_behind_another_entrypoint() -> None:
         importers.import_profiles(line)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llama-server --models-preset /x/models.ini --models-max 1",
+        "docker run -e LLAMA_ARG_MODELS_PRESET=/x/models.ini ghcr.io/ggml-org/llama.cpp:server --jinja",
+    ],
+)
+def test_a_router_s_command_leads_to_the_file_of_its_models(text: str) -> None:
+    with pytest.raises(ProfileError, match=r"names no model.* \(its models are in /x/models\.ini: import that file\)"):
+        importers.import_profiles(text)
+
+
 def test_a_command_that_serves_nothing_is_no_engine() -> None:
     imported = got("G1")
     assert [profile["profile"] for profile in imported.profiles] == ["q"]
@@ -162,6 +184,14 @@ esac
 podman run img vllm serve a/b "${ARGS[@]}"
 """
     assert "not --speculative-config" in said(importers.import_profiles(text))
+
+
+def test_an_exported_text_that_a_branch_replaces_is_named() -> None:
+    """As `export` wrote it no word of the first text was left."""
+    text = "export A=zzz P=/a\nif true; then\n  export A=2 P+=/b\nfi\nvllm serve a/b --seed $A\n"
+    imported = importers.import_profiles(text)
+    assert (imported.profiles[0]["args"], imported.profiles[0]["env"]) == ({"seed": 2}, {"A": "2", "P": "/a/b"})
+    assert "$A: is assigned more than once and the last text holds, not zzz" in said(imported)
 
 
 def test_the_name_that_clients_use_stays_an_alias() -> None:
@@ -217,6 +247,18 @@ matrix: {sets: {s: a & a}}
         assert name in said(imported)
 
 
+def test_a_llama_swap_group_of_one_is_named_and_an_alias_is_its_model() -> None:
+    text = """models: {a: {cmd: llama-server -m /m.gguf, aliases: [x]}, b: {cmd: llama-server -m /n.gguf}}
+hooks: {on_startup: {preload: [x]}}
+groups: {alone: {swap: false, members: [a]}, both: {swap: false, members: [x, b, a]}}
+matrix: {sets: {single: b}}
+"""
+    imported = importers.import_profiles(text)
+    assert imported.settings == ('preload = ["a"]', "", "[sets]", 'both = ["a", "b"]')
+    for what in ("groups.alone", "matrix.sets.single"):
+        assert f"dropped: {what}: holds fewer than two of the profiles" in said(imported)
+
+
 UNIT = """[Unit]
 Description=The chat model of this box
 
@@ -242,6 +284,12 @@ def test_a_quadlet_says_all_that_its_lines_say() -> None:
     assert "gpu" not in profile
     for line in ("--device -/dev/accel", "--env-file $HOME/keys.env", "a line without a key"):
         assert line in said(imported)
+
+
+def test_the_time_of_a_start_is_named_unless_an_export_wrote_it() -> None:
+    unit = UNIT + "[Service]\nTimeoutStartSec="
+    assert "Service.TimeoutStartSec" in said(importers.import_profiles(f"{unit}90\n"))
+    assert "Service.TimeoutStartSec" not in said(importers.import_profiles(f"{unit}1800\n"))
 
 
 def test_quotes_within_a_quadlet_s_words_belong_to_the_word() -> None:

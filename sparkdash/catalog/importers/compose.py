@@ -93,6 +93,8 @@ def _service(key: str, body: Any, folder: str | None, notes: ImportNotes) -> dic
     command = Command([*words, filled(image), *entry[1:], *_words(body.get("command"), filled, notes)], {})
     own = None if "container_name" in body else profile_name(key)
     made = podman_line.import_command(command, notes, own or None)
+    if made is None:
+        notes.unknown(f"services.{key}", "starts no engine that is known here, left out")
     for mount in (made or {}).get("mounts", ()):
         if folder and mount["source"].startswith("."):
             mount["source"] = posixpath.normpath(posixpath.join(folder, mount["source"]))

@@ -86,7 +86,8 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
     bodies = {str(old): body for old, body in models if isinstance(body, dict)}
     startup = _one_key(data.get("hooks"), "hooks", "on_startup", notes)
     preload = _one_key(startup, "hooks.on_startup", "preload", notes)
-    if known := _known("hooks.on_startup.preload", preload if isinstance(preload, list) else (), names, notes):
+    called = {alias: str(one["profile"]) for one in made.values() for alias in one.get("serves", ())} | names
+    if known := _known("hooks.on_startup.preload", preload if isinstance(preload, list) else (), called, notes):
         lines.append(f"preload = {json.dumps(known)}")
     idle = _positive(data.get("globalTTL"))
     # One that is never unloaded has no time of its own: the time of the box becomes that of each other one.
@@ -97,7 +98,7 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
         if old in names:
             own = body if is_for_all or idle is None else {"ttl": idle} | body
             lines += _policy_lines(names[old], own)
-    sets = [*_groups(data.get("groups"), names, notes), *_matrix(data.get("matrix"), names, notes)]
+    sets = [*_groups(data.get("groups"), called, notes), *_matrix(data.get("matrix"), called, notes)]
     return [*lines, "", "[sets]", *sets] if sets else lines
 
 
@@ -142,16 +143,18 @@ def _set(name: str, what: str, members: Iterable[str], names: Mapping[str, str],
     if len(kept) > 1:
         key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
         yield f"{key} = {json.dumps(kept)}"
+    else:
+        notes.dropped(what, "holds fewer than two of the profiles, which need no name for running together")
 
 
 def _known(what: str, models: Iterable[Any], names: Mapping[str, str], notes: ImportNotes) -> list[str]:
-    kept = []
+    kept = {}
     for model in map(str, models):
         if model in names:
-            kept.append(names[model])
+            kept[names[model]] = None
         else:
             notes.dropped(what, f"{model!r} is not among the profiles")
-    return kept
+    return list(kept)
 
 
 def _one_key(body: Any, where: str, key: str, notes: ImportNotes) -> Any:

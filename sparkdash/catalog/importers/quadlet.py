@@ -78,7 +78,7 @@ def _import_quadlet(text: str, name: str | None) -> Imported:
                 notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
             elif (section, key) == ("Unit", "Description"):
                 about = _text(value)
-            elif (section, key) != ("Service", "TimeoutStartSec"):  # which an export of sparkdash has
+            elif (section, key, value) != ("Service", "TimeoutStartSec", "1800"):  # which an export of sparkdash has
                 notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
             continue
         if before := " ".join({"Image": [image], "Exec": command, "Entrypoint": entry[1:]}.get(key, ())):

@@ -603,12 +603,10 @@ class _Shell:
 
     def _declare(self, how: str, words: list[str]) -> None:
         """Note exported names, with or without a value; the other declarations only assign."""
-        for word in words:
-            name, equals, value = word.partition("=")
-            if equals:
-                self.variables[name] = value
-            if how == "export" and not word.startswith("-"):
-                self._exported[name] = None
+        self._assign(list(filter(_ASSIGNMENT.fullmatch, words)), only_here=False)
+        if how == "export":
+            names = (word.partition("=")[0].removesuffix("+") for word in words if not word.startswith("-"))
+            self._exported |= dict.fromkeys(names)
 
     def _environment(self) -> dict[str, str]:
         texts = ((name, self.variables.get(name)) for name in self._exported)
