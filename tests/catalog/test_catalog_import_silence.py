@@ -259,6 +259,21 @@ matrix: {sets: {single: b}}
         assert f"dropped: {what}: holds fewer than two of the profiles" in said(imported)
 
 
+def test_an_alias_of_llama_swap_may_be_a_mapping_and_a_negative_time_is_that_of_all() -> None:
+    text = """globalTTL: 900
+models:
+  a:
+    cmd: llama-server -m /m.gguf
+    ttl: -1
+    aliases: [x, {id: y, name: Why, unlisted: true}]
+  b: {cmd: llama-server -m /n.gguf, ttl: 0}
+"""
+    imported = importers.import_profiles(text)
+    assert imported.profiles[0]["serves"] == ["x", "y"]
+    assert imported.settings == ("", '[policy."a"]', "idle_ttl_s = 900")
+    assert {"models.a.aliases.name", "models.a.aliases.unlisted"} <= {one.what for one in imported.remarks}
+
+
 UNIT = """[Unit]
 Description=The chat model of this box
 

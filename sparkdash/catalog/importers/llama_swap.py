@@ -96,8 +96,8 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
         lines.append(f"idle_ttl_s = {idle}")
     for old, body in bodies.items():
         if old in names:
-            own = body if is_for_all or idle is None else {"ttl": idle} | body
-            lines += _policy_lines(names[old], own)
+            has_own = is_for_all or body.get("ttl", -1) != -1
+            lines += _policy_lines(names[old], body if has_own else {**body, "ttl": idle})
     sets = [*_groups(data.get("groups"), called, notes), *_matrix(data.get("matrix"), called, notes)]
     return [*lines, "", "[sets]", *sets] if sets else lines
 
@@ -302,12 +302,21 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
     return made
 
 
+def _aliases(model: str, given: Any, notes: ImportNotes) -> Iterator[str]:
+    """Yield the aliases, each a word or a mapping with its `id`."""
+    for one in given if isinstance(given, list) else ():
+        alias = one if isinstance(one, dict) else {"id": one}
+        for key in (str(key) for key in alias if key != "id"):
+            _left_out(f"models.{model}.aliases.{key}", notes)
+        if "id" in alias:
+            yield str(alias["id"])
+
+
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     about = body.get("description") or body.get("name")
     if isinstance(about, str):
         made = {"profile": made["profile"], "about": " ".join(about.split())} | made
-    extra = body.get("aliases")
-    names = [model, *(str(one) for one in extra if isinstance(one, str | int))] if isinstance(extra, list) else [model]
+    names = [model, *_aliases(model, body.get("aliases"), notes)]
     made["serves"] = values.aliases([*names, *made.get("serves", [])], made["profile"], notes)
     env = body.get("env")
     for one in env if isinstance(env, list) else ():

@@ -14,6 +14,7 @@ from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.shell import Command, parse_commands
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
+from sparkdash.engines.containers import SHM_SIZE
 from sparkdash.engines.nodes import RDMA_DEVICES
 from sparkdash.errors import ProfileError
 from sparkdash.redaction import is_secret_variable, masked
@@ -223,8 +224,6 @@ def fill_from_script(container: dict[str, Any], exported: Mapping[str, str], not
 
 
 RUNTIMES = ("podman", "docker", "nerdctl")
-DEFAULT_SHM = "8g"
-"""Default shared memory that sparkdash gives engines other than llama.cpp."""
 
 _HARMLESS = frozenset({
     "set", "echo", "printf", "cd", "mkdir", "sleep", "true", "false", "exit", "return", "trap", "shift", "fi",
@@ -344,7 +343,7 @@ def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, n
     own = _own_name(engine, name)
     serves = values.aliases(engine.names, own, notes)
     mounts = [mount for mount in container.pop("mounts", []) if not _implied(mount, engine.models)]
-    if engine.kind != "llamacpp" and container.get("shm_size") == DEFAULT_SHM:
+    if engine.kind != "llamacpp" and container.get("shm_size") == SHM_SIZE:
         del container["shm_size"]
     made = {
         "profile": own,

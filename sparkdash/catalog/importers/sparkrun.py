@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,20 +128,16 @@ def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[st
     if runtime not in _PROGRAMS:
         raise import_refused(f"The recipe's runtime {runtime!r} is not known here.", f"Known: {', '.join(_PROGRAMS)}.")
     names = _FLAGS.get(runtime, _OF_VLLM)
-    words = [_PROGRAMS[runtime].replace("{model}", _quote(values["model"]))]
+    words = [_PROGRAMS[runtime].replace("{model}", shlex.quote(values["model"]))]
     for key, value in defaults.items():
         flag = f"--{names.get(str(key)) or (str(key) if runtime == 'trtllm' else str(key).replace('_', '-'))}"
         if value is not None and value is not False:  # a 0 is a value
-            words.append(flag if value is True else f"{flag} {_quote(_text(value))}")
+            words.append(flag if value is True else f"{flag} {shlex.quote(_text(value))}")
     return " ".join(words)
 
 
 def _text(value: Any) -> str:
     return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _container(recipe: dict[str, Any], exported: Mapping[str, str], notes: ImportNotes) -> dict[str, Any]:
