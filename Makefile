@@ -98,8 +98,7 @@ UV := uv pip compile --universal --python-version 3.11 --generate-hashes --no-em
 lock: ## resolve the dependency ranges again (needs uv)
 	@$(UV) --group build -o requirements/build.txt
 	@$(UV) pyproject.toml -o requirements/base.txt
-	@$(UV) pyproject.toml --group dev --extra translate -c requirements/base.txt -o requirements/dev.txt
-	@$(UV) pyproject.toml --extra translate -c requirements/base.txt -o requirements/translate.txt
+	@$(UV) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
 
 clean: ## forget the environment and the caches
 	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -340,8 +340,6 @@ class Settings(BaseModel):
     """Memory for the bodies of all waiting requests together; further requests are refused with Retry-After."""
     body_s: float = Field(default=30.0, gt=0)
     """Seconds within which a request's body must be complete, and one more for every 64 KiB of it."""
-    translator_idle_s: float = Field(default=600.0, gt=0)
-    """Seconds without use after which the process ends that counts tokens for models that are not loaded."""
     first_byte_s: float | None = Field(default=None, gt=0)
     """Longest time from a request to the beginning of an engine's answer; a profile may set its own.
 
@@ -434,9 +432,13 @@ def parse_settings(text: str, path: Path) -> Settings:
     return _validated(values, dict.fromkeys(values, str(path)))
 
 
+_RETIRED = frozenset({"translator_idle_s"})
+"""Keys of earlier versions that say nothing any more; a file that has them is read without them."""
+
+
 def _validated(values: Mapping[str, Any], origin: Mapping[str, str]) -> Settings:
     try:
-        settings = Settings.model_validate(values)
+        settings = Settings.model_validate({key: value for key, value in values.items() if key not in _RETIRED})
     except ValidationError as error:
         raise _invalid(error, origin) from None
     if (settings.tls_cert is None) != (settings.tls_key is None):

@@ -26,7 +26,6 @@ from sparkdash.domain.engine import no_evidence
 from sparkdash.domain.metric import TrafficLook
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway.app import Gateway
-from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.http.capture import Capture, find_captured
@@ -53,9 +52,7 @@ from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
 
 
-def _gateway_deps(
-    daemon: Daemon, listeners: Listeners, counter: TokenCounter, tracer: RequestTracer, replicas: ReplicaChoice
-) -> Deps:
+def _gateway_deps(daemon: Daemon, listeners: Listeners, tracer: RequestTracer, replicas: ReplicaChoice) -> Deps:
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     on_box = not parts.simulated
 
@@ -96,7 +93,6 @@ def _gateway_deps(
         resume=partial(control_actions.resume_bench_run, daemon),
         replicas=replicas,
         exclusive=Exclusive(),
-        counter=counter,
     )
 
 
@@ -155,7 +151,6 @@ async def _composed(
     async with (
         Upstream() as upstream,
         Store.opened(database, bus.publish, most_bytes) as store,
-        TokenCounter(paths.runtime_dir(), settings.translator_idle_s, settings.hf_home.expanduser()) as counter,
         RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
         kept_homes(paths.state_dir() / "replicas.json") as replicas,
     ):
@@ -170,7 +165,7 @@ async def _composed(
         if daemon.others is not None:
             daemon.others.attach(daemon.supervisor, store.record_kill)
         daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, database, most_bytes)
-        deps = _gateway_deps(daemon, listeners, counter, tracer, replicas)
+        deps = _gateway_deps(daemon, listeners, tracer, replicas)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
         daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())

@@ -36,17 +36,6 @@ _BARE = re.compile(
 """Flags without a value, by their names."""
 
 
-class Prompting(NamedTuple):
-    """Deviations of a profile from its model's own prompt rendering."""
-
-    template: str | None = None
-    """Another chat template: its path as the engine sees it, or the template itself."""
-    words: Mapping[str, Any] = {}
-    """Variables given to the template with every request."""
-    in_parts: bool | None = None
-    """Whether messages reach the template as lists of parts; None: as the template itself iterates them."""
-
-
 class Counting(NamedTuple):
     """Request that returns the number of tokens of a prompt."""
 
@@ -260,10 +249,6 @@ class EngineAdapter:
 
     def takes_tools(self, profile: Profile) -> bool:
         return self.tool_flag is None or bool(argv.lookup(profile.args, self.tool_flag))
-
-    def prompting(self, profile: Profile) -> Prompting | str:
-        """Describe how the engine renders prompts; where unknown, the reason as the end of a sentence."""
-        return f"how an engine of kind {self.kind} writes prompts is not known here"
 
     def lacks_protocol(self, profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
         """Whether the engine, of its reported `version` or the profile's, lacks the protocol; None: it alone knows."""

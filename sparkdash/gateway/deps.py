@@ -21,7 +21,6 @@ from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import Request
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.http.capture import Capture, CapturedRequest
 from sparkdash.gateway.http.event_feed import EventEncoder
@@ -165,8 +164,6 @@ class Deps:
     """Plan or begin a bench run; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None
     """Resume an unfinished bench run; a Notice tells how it ended."""
-    counter: TokenCounter | None = None
-    """Client of the token counter; None: only loaded engines count."""
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Time of the last announcement of each (asked profile, answering profile, code)."""
     replicas: ReplicaChoice = field(default_factory=ReplicaChoice)

@@ -36,7 +36,6 @@ from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.gateway.app import Gateway
-from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.settings import Settings
@@ -295,7 +294,6 @@ class House:
 async def living_house(
     engine: FakeEngine,
     settings: Settings,
-    counter: TokenCounter | None = None,
     inventory: Callable[[Sequence[ProfileSummary]], Awaitable[Inventory]] | None = None,
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None,
 ) -> AsyncIterator[House]:
@@ -357,7 +355,6 @@ async def living_house(
             start_run=start_run,
             settings_list=settings_list,
             change_setting=change_setting,
-            counter=counter,
             inventory=inventory,
             memory=memory,
         )

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tiny_profiles import CASES
 
 from sparkdash.catalog.checkpoint import weights
 
@@ -332,24 +331,6 @@ def test_a_killed_daemon_finds_its_engine_again(spark: Any) -> None:
     assert state["engines"]["tiny/ngram"]["adopted"] is True
     assert stream(spark, "tiny/ngram", tokens=16).completion_tokens == 16
     assert spark.containers() == before
-
-
-@pytest.mark.full
-def test_what_is_not_loaded_is_counted_as_the_engine_counts_it(spark: Any) -> None:
-    """`tiny` is stopped and `tiny/ngram`, the same model, runs: system prompts, tools and whole conversations."""
-    assert spark.sparkdash("stop", "tiny", "--json").returncode == 0
-    left = spark.containers()
-
-    def count(model: str, request: dict[str, Any]) -> tuple[int, Any]:
-        answer = httpx.post(f"{spark.url}/v1/messages/count_tokens", json={"model": model, **request}, timeout=60)
-        return answer.status_code, answer.json().get("input_tokens")
-
-    asked = {name: CASES["requests"][name] for name in ("chat", "system", "blocks", "tools", "turns", "tool turns")}
-    by_engine = {name: count("tiny/ngram", request) for name, request in asked.items()}
-    assert {name: count("tiny", request) for name, request in asked.items()} == by_engine
-    assert {status for status, _ in by_engine.values()} == {200}
-    assert spark.state()["engines"].get("tiny", {}).get("state") in (None, "absent")
-    assert spark.containers() == left
 
 
 def engine_core(spark: Any, profile: str) -> int:

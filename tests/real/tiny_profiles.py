@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from vllm_cache import kept_cache
 
 from sparkdash.catalog import yaml12
 
-CASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
-"""Chat templates and requests; the tiny model's own template knows no tools."""
+TOOLS = (Path(__file__).parents[1] / "data" / "tools.jinja").read_text("utf-8")
+"""Chat template with tools, which the tiny model's own knows not."""
 
 
 IN_CORE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
@@ -56,7 +55,7 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
             "max-num-seqs": 8,
             "enforce-eager": True,
             "block-size": 32,
-            "chat-template": CASES["templates"]["tools"],
+            "chat-template": TOOLS,
             "enable-auto-tool-choice": True,
             "tool-call-parser": "hermes",
         },

@@ -24,7 +24,7 @@ from typing import Any
 
 ASKED_BYTES = 1 << 20
 """Longest request: an environment, most of all."""
-LEFT_OUT = ("sparkdash.tui", "sparkdash.gateway.translate.", "sparkdash.gateway.count.")
+LEFT_OUT = ("sparkdash.tui",)
 """The screens and the processes beside the gateway have imports of their own, which a daemon must not have."""
 LATE = (
     "encodings.idna", "httpcore", "pydantic.v1", "sqlite3",

@@ -18,14 +18,13 @@ from simulated import serving
 
 from sparkdash import daemon, upstream
 from sparkdash.catalog import Catalog
-from sparkdash.domain.profile import EngineKind, ModelRef, Profile, SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.domain.request import Request
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
 from sparkdash.supervisor import probe
 
-TINY = Path(__file__).parents[1] / "data" / "count"
 KEY = "sk-far-0123456789abcdef"
 FAST = (SimSpeed(context=0, decode_tok_s=2000, prefill_tok_s=200_000),)
 
@@ -154,7 +153,6 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
         far.model_copy(update={"name": "far/unset", "key_env": "TEST_NO_KEY"}),
         far.model_copy(update={"name": "far/nowhere", "url": "http://127.0.0.1:1/v1", "fallbacks": ("m",)}),
         far.model_copy(update={"name": "far/vain", "url": "http://127.0.0.1:1/v1", "fallbacks": ("far/unset",)}),
-        Profile(name="asleep", engine=EngineKind.VLLM, image="none", models={"target": ModelRef(path=str(TINY))}),
         Profile(name="down", engine=EngineKind.OPENAI, url="http://127.0.0.1:1", fallbacks=("far/safe", "far")),
     ]
     parts = daemon.Parts(

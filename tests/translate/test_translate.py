@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -343,14 +342,6 @@ async def test_a_response_in_the_background_is_polled_or_cancelled(box: Any, cli
     assert (done.id, done.status, done.background, done.output_text) == (queued.id, "completed", True, "Done.")
     other = await client.responses.create(model="scripted", input="never", background=True)
     assert (await client.responses.cancel(other.id)).status == "cancelled"
-
-
-async def test_the_tokens_of_what_is_not_loaded_are_counted_by_a_process_of_their_own(box: Any) -> None:
-    cases = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
-    body = {"model": "asleep", **cases["requests"]["system"]}
-    counted = await box.client.post("/v1/messages/count_tokens", json=body)
-    assert counted.json() == {"input_tokens": cases["counts"]["plain"]["system"]}
-    assert box.house.bus.snapshot.swap is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines import memory_terms as terms
-from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, Prompting
+from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine
 from sparkdash.engines.argv import lookup, parse_object, parse_share, parse_size, parse_token_count, version_pair
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
@@ -42,8 +42,6 @@ _POOLS = {
     "task": ("embed", "embedding", "classify", "score", "reward"),
 }
 """Flags that turn a model into a pooling model: `--task` until 0.14, the others since."""
-_RENDERED_ELSEWHERE = ("tokenizer", "tokenizer-mode", "tokenizer-revision", "exclude-tools-when-tool-choice-none")
-"""Flags that render prompts differently from the model's own files, unless set to `auto` or `hf`."""
 _HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter", "container"})
 """Tool types that vLLM takes for gpt-oss; it answers 400 to others, up to 0.33 at least."""
 
@@ -244,22 +242,6 @@ class Vllm(VllmSurface):
         if target is None:
             return None
         return target.sees and not lookup(profile.args, "language-model-only") and _image_limit(profile.args) != 0
-
-    def prompting(self, profile: Profile) -> Prompting | str:
-        args = profile.args
-        if changed := next(
-            (flag for flag in _RENDERED_ELSEWHERE if lookup(args, flag) not in (None, False, "auto", "hf")), None
-        ):
-            return f"its profile has --{changed}"
-        template, given = lookup(args, "chat-template"), lookup(args, "chat-template-content-format")
-        words = parse_object(lookup(args, "default-chat-template-kwargs"))
-        if words is None:
-            return "its profile's --default-chat-template-kwargs is no JSON object"
-        return Prompting(
-            template=None if template is None else str(template),
-            words=words,
-            in_parts={"openai": True, "string": False}.get(str(given)),
-        )
 
     def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """Before 0.23 it refuses requests of Claude Code (2026); before 0.25, and for gpt-oss, unknown tool types.

@@ -169,21 +169,22 @@ def find_profile(name: str, catalog: Catalog) -> Profile | None:
         return None
 
 
-def profile_to_count_offline(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
-    """Find the profile whose tokens must be counted without its engine; None if the engine runs or is remote.
+def refuse_count(name: str, catalog: Catalog, snapshot: Snapshot) -> None:
+    """Refuse to count tokens where that would load an engine; a remote service needs none. Raises as `find` does.
 
-    The state may be old by the time of the lease; then one more swap is made, and nothing is wrong.
-
-    Raises:
-        AdmissionError: as `find` does.
+    Claude Code makes an estimate of its own after a 404. The state may be old by the time of the lease; then one more
+    swap is made, and nothing is wrong.
     """
-    if name == AUTO:
-        return None
-    profile = catalog.find(name)
-    if profile.engine.is_remote:
-        return None  # needs no load, and tells itself whether it can count
+    if name == AUTO or (profile := catalog.find(name)).engine.is_remote:
+        return
     engine = snapshot.engines.get(profile.name)
-    return None if engine is not None and engine.state is EngineState.READY else profile
+    if engine is None or engine.state is not EngineState.READY:
+        raise AdmissionError(
+            f"{profile.name} is not loaded, and only its engine can count its tokens.",
+            code="not_loaded",
+            status=HTTPStatus.NOT_FOUND,
+            hint="Send it a message, or start it with `sparkdash use`; counting alone loads nothing.",
+        )
 
 
 _ROUTES: Mapping[str, ServerRoute] = MappingProxyType(

@@ -18,11 +18,9 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import visible_error
-from sparkdash.gateway.count.counter import not_loaded_error
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, ClientStuck
 from sparkdash.gateway.http.exchange import BodyShare, Exchange
-from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
 from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
@@ -33,8 +31,8 @@ from sparkdash.gateway.relay.admitted import (
     admit_request,
     client_identity,
     on_replica,
-    profile_to_count_offline,
     read_body,
+    refuse_count,
     row_profile,
     start_replicas,
 )
@@ -210,16 +208,6 @@ class KeepAlive:
             self._failed(error)
 
 
-async def answer_count(context: RequestContext, profile: Profile) -> None:
-    """Answer with the request's token count. Raises AdmissionError as `TokenCounter.tokens` does."""
-    counter = context.deps.counter
-    if counter is None:
-        raise not_loaded_error(profile, "there is nothing here that counts them")
-    body = context.deps.preparer.prepare(context.body_share.body, context.peeked, context.route, profile).body
-    answer = problems.encode_json({"input_tokens": await counter.tokens(profile, body)})
-    await context.exchange.answer(200, answer, [(b"content-type", b"application/json")])
-
-
 async def relay_request(
     deps: Deps,
     exchange: Exchange,
@@ -257,16 +245,13 @@ async def relay_request(
             return
         if context.profile is not None and context.profile.replicas > 1 and route.profile is None:
             context = await on_replica(context, context.profile)
-        if route.path == COUNT_TOKENS and (
-            profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
-        ):
-            await answer_count(context, profile)
-        else:
-            if context.conversation is not None:
-                await start_replicas(context)
-            await _Relay(context, on_row).run()
-            if exchange.kept is not None and deps.capture is not None:
-                await asyncio.to_thread(deps.capture.keep_answer, exchange, route.dialect, deps.clock())
+        if route.path == COUNT_TOKENS:
+            refuse_count(context.name, deps.catalog(), deps.bus.snapshot)
+        if context.conversation is not None:
+            await start_replicas(context)
+        await _Relay(context, on_row).run()
+        if exchange.kept is not None and deps.capture is not None:
+            await asyncio.to_thread(deps.capture.keep_answer, exchange, route.dialect, deps.clock())
     except ClientGone:
         return
     except SparkdashError as error:
