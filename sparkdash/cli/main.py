@@ -16,7 +16,6 @@ from sparkdash.cli import (
     connect,
     doctor,
     history,
-    hooks,
     keys,
     memory,
     node_link,
@@ -106,7 +105,6 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "memory": memory.memory,
         "keys": keys.keys,
         "nodes": nodes.app,
-        "hooks": hooks.hooks,
         "uninstall": service.uninstall,
     },
 }

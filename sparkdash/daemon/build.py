@@ -32,7 +32,6 @@ from sparkdash.gateway.http.capture import Capture, find_captured
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.replicas import ReplicaChoice
-from sparkdash.hooks import HookDispatcher
 from sparkdash.host.evidence import EvidenceTaker
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.runtime import OneNode
@@ -169,7 +168,6 @@ async def _composed(
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
         daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())
-        daemon.hooks = HookDispatcher(bus, upstream, lambda: daemon.supervisor.settings.hooks)
         reloading.publish_profiles(daemon, profiles)
         try:
             yield daemon

@@ -27,7 +27,7 @@ LIVE = frozenset(
     {
         "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "contiguity", "drain_s",
         "stop_grace_s", "reclaim_s", "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s",
-        "policy", "hooks", "alerts", "any", "sets", "default", "default_after_s", "min_dwell_s", "min_dwell_share",
+        "policy", "alerts", "any", "sets", "default", "default_after_s", "min_dwell_s", "min_dwell_share",
         "max_wait_s", "queue_limit", "sample_s",
     }
 )  # fmt: skip
@@ -143,12 +143,12 @@ def _row(name: str, in_force: Settings, later: Settings, default: Settings, give
         given=name in given or f"SPARKDASH_{name.upper()}" in os.environ,
         live=name in LIVE,
         waits=value_text(then) if then != now else None,
-        editable=not isinstance(now, Mapping | BaseModel) and name not in ("hooks", "alerts"),
+        editable=not isinstance(now, Mapping | BaseModel) and name != "alerts",
     )
 
 
 def value_text(value: Any) -> str:
-    """Format a value as TOML; a table as the number of its entries, since it may hold addresses with secrets."""
+    """Format a value as TOML; a table as the number of its entries."""
     if value is None:
         return UNSET
     if isinstance(value, bool | int | float):

@@ -18,7 +18,6 @@ from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.memory import Holding, MemoryAccount
 from sparkdash.domain.node import LOCAL
-from sparkdash.hooks import HookDispatcher
 from sparkdash.host.box import HostReader
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
@@ -135,7 +134,6 @@ class Daemon:
     collector: Collector = field(init=False)
     server: listen.Server = field(init=False)
     rereading: SettingsReader = field(init=False)
-    hooks: HookDispatcher = field(init=False)
     exporter: MetricsExporter = field(init=False)
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while files are read, so that two readings never overtake each other."""

@@ -83,7 +83,6 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
         tasks = [
             group.create_task(daemon.supervisor.run(), name="supervisor"),
             group.create_task(_kept_alive(daemon, "telemetry", daemon.collector.run), name="telemetry"),
-            group.create_task(_kept_alive(daemon, "hooks", daemon.hooks.run), name="hooks"),
             group.create_task(_kept_alive(daemon, "metrics", daemon.exporter.run), name="metrics"),
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
             group.create_task(_end_requests(daemon), name="farewell"),

@@ -27,7 +27,6 @@ COMMANDS = [
     ("bench", "show"), ("bench", "export"), ("bench", "watch"),
     ("keys",),
     ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "remove"), ("nodes", "bench"),
-    ("hooks",),
     ("service",), ("uninstall",),
 ]  # fmt: skip
 

@@ -102,7 +102,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "service": ("service", "status"),
 }
 NOTHING_FROM_OUTSIDE = {
-    "serve", "demo", "hooks", "launch", "uninstall",
+    "serve", "demo", "launch", "uninstall",
 }  # fmt: skip
 """What they print is ours or the owner's own; the daemon's log has a test of its own below."""
 

@@ -489,13 +489,6 @@ def test_no_export_says_that_a_profile_needs_two_nodes(sparkdash: Run) -> None:
     assert "sparkdash use qwen3-235b --dry-run" in refused.err
 
 
-def test_hooks_that_nobody_has_are_not_tried_with_success(sparkdash: Run, own_folders: Path) -> None:
-    done = sparkdash("hooks", "test", "died")
-    assert done.code != 0
-    assert "No hook wants died." in done.err
-    assert sparkdash("hooks").code == 0
-
-
 BROKEN = "/p/new.yaml:3: args: unknown key 'agrs'. Did you mean args?"
 
 

@@ -197,7 +197,7 @@ def test_no_secret_survives_in_a_failure() -> None:
 
 
 def test_a_detail_of_a_start_has_no_secret_in_it() -> None:
-    """Screens, the history and hooks repeat it."""
+    """Screens and the history repeat it."""
     assert detail("Error: bad --password hunter2secret") == "Error: bad --password ***"
 
 

@@ -146,7 +146,7 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
     rows = (
         Setting(name="reserve_gib", value="10", default="10", meaning="Memory that admission keeps free.", live=True),
         Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
-        Setting(name="hooks", value="1 table", default="[]", meaning="Commands.", editable=False),
+        Setting(name="alerts", value="1 table", default="[]", meaning="Limits.", editable=False),
     )
     async with stage(box.snapshot(), size=(130, 30)) as on:
         on.daemon.listed = SettingList(file="/c/config.toml", settings=rows)
@@ -162,7 +162,7 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
         assert on.daemon.asked[-1] == ("setting", "reserve_gib", "12")
         assert "reserve_gib is 12: a change holds at once." in on.text
         await on.press("G", "enter")
-        assert "hooks is a table: e edits /c/config.toml" in on.text
+        assert "alerts is a table: e edits /c/config.toml" in on.text
         await on.press("escape")
         assert "▸" not in on.text
         assert "in flight" in on.text

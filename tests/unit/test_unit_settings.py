@@ -68,7 +68,7 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
         (b"[policy.x]\nidle_ttl_s = inf", "policy.x.idle_ttl_s: must be a number"),
         (b"[alerts]\nabove = 1", "alerts: a single table; write [[alerts]] instead of [alerts], once for each"),
         (b"[[alerts]]\nfigure = 'kv_used'", "alerts.0: an alert has either `above` or `below`"),
-        (b"[[hooks]]\ncommand = ['a']\non = ['x']", "hooks.0.on.0: must be one of 'ready', 'failed'"),
+        (b"contiguity = 'x'", "contiguity: must be one of "),
         (b"[any]\nx = []", "any.x: must be a list of at least 1"),
         (b"hf_home = 3", "hf_home: must be a path"),
         (b"# caf\xe9\n", "cannot be read: 'utf-8' codec"),

@@ -178,7 +178,7 @@ def _other(a: str | None, b: str | None, active: str | None) -> str:
 
 SOCKET_ONLY = frozenset(
     {
-        "hooks", "alerts", "profiles", "runtime", "host", "port", "tls_cert", "tls_key", "host_names",
+        "alerts", "profiles", "runtime", "host", "port", "tls_cert", "tls_key", "host_names",
         "allowed_origins", "hf_home", "cache_dir", "capture", "guard", "history",
     }
 )  # fmt: skip
@@ -187,7 +187,7 @@ shorten the past."""
 
 
 async def settings(call: ControlCall, _asked: NoParameters) -> SettingList:
-    """List every setting with its value, default and meaning. Addresses of hooks are left out."""
+    """List every setting with its value, default and meaning."""
     return await call.deps.settings_list()
 
 

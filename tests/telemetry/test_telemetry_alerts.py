@@ -1,13 +1,11 @@
-"""Limits of figures: when an alert begins, when it ends, and who is told."""
+"""Limits of figures: when an alert begins, and when it ends."""
 
 from __future__ import annotations
 
 from sparkdash.daemon.samples import Alerting, AlertWatch
 from sparkdash.domain.event import AlertsChanged, Fact, Notice, SampleTaken
 from sparkdash.domain.metric import EngineSample, Gpu, Metric, Sample
-from sparkdash.domain.state import DaemonInfo, Snapshot
-from sparkdash.hooks import HookEventFinder
-from sparkdash.settings import Alert, HookEventKind
+from sparkdash.settings import Alert
 
 SLOW = Alert(figure="ttft_p95_s", above=5, for_s=10, profiles=("big*",))
 HOT = Alert(figure="gpu_temperature_c", above=85)
@@ -29,7 +27,7 @@ def test_a_limit_alerts_once_it_was_passed_for_its_time_and_ends_with_the_figure
     assert one.text == "ttft p95 of big-one is 8 s, above 5 s."
 
 
-def test_a_change_is_published_once_and_a_hook_is_told_of_each_new_alert() -> None:
+def test_a_change_is_published_once() -> None:
     told: list[Fact] = []
     limits = [HOT, Alert(figure="nonsense", below=1)]
     alerting = Alerting(told.append, lambda: limits)
@@ -38,10 +36,4 @@ def test_a_change_is_published_once_and_a_hook_is_told_of_each_new_alert() -> No
     changes = [fact for fact in told if isinstance(fact, AlertsChanged)]
     assert [[one.value for one in change.alerts] for change in changes] == [[90.0], []]
     assert [fact.code for fact in told if isinstance(fact, Notice)] == ["alert_unknown"]
-    info = DaemonInfo(version="1", host="spark", pid=1, started_at=0.0, runtime="podman", url="http://x/v1")
-    finder = HookEventFinder(Snapshot(seq=1, at=0.0, daemon=info))
-    (event,) = finder.events(changes[0], 2.0)
-    assert (event.event, event.profile, event.details["value"]) == (HookEventKind.ALERT, None, 90.0)
-    assert event.text == "temperature of the box is 90 °C, above 85 °C."
-    assert finder.events(changes[0], 3.0) == []
-    assert finder.events(changes[1], 4.0) == []
+    assert changes[0].alerts[0].text == "temperature of the box is 90 °C, above 85 °C."
