@@ -160,7 +160,7 @@ class Settings(BaseModel):
     hf_home: Path = Path("~/.cache/huggingface")
     """Folder of the weights: the Hugging Face cache, which other tools share."""
     cache_dir: Path = Path("~/.cache/sparkdash")
-    """Folder of the engines' compiled kernels and of large uploads."""
+    """Folder of the engines' compiled kernels."""
     engine_ports: Annotated[tuple[_Port, _Port], AfterValidator(_ascending)] = (18000, 18999)
     """Range of ports on loopback; each engine listens on a free one."""
     reserve_gib: float = Field(default=10.0, ge=0)
@@ -285,10 +285,8 @@ class Settings(BaseModel):
     slow_client_s: float = Field(default=600.0, ge=0)
     """Seconds after which a client that takes nothing of its answer is cut, as it holds an engine's place; 0: never."""
 
-    upload_limit_mib: int = Field(default=1024, ge=1)
-    """Largest form of audio or pictures; beyond 1 MiB it is kept in `cache_dir` until an engine has it."""
-    uploads_limit_mib: int = Field(default=8192, ge=1)
-    """Disk space for the forms of all waiting requests together; further ones are refused with Retry-After."""
+    upload_limit_mib: int = Field(default=256, ge=1)
+    """Largest form of audio or pictures."""
     socket_idle_s: float = Field(default=600.0, gt=0)
     """Seconds without a byte after which a WebSocket is closed, as it holds an engine's place."""
     socket_limit_mib: int = Field(default=4096, ge=1)
@@ -367,7 +365,7 @@ def parse_settings(text: str, path: Path) -> Settings:
     return _validated(values, dict.fromkeys(values, str(path)))
 
 
-_RETIRED = frozenset({"hooks", "translator_idle_s"})
+_RETIRED = frozenset({"hooks", "translator_idle_s", "uploads_limit_mib"})
 """Keys of earlier versions that say nothing any more; a file that has them is read without them."""
 
 

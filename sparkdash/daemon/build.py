@@ -30,7 +30,6 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.http.capture import Capture, find_captured
 from sparkdash.gateway.http.exchange import BodyBudget
-from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.replicas import ReplicaChoice
 from sparkdash.host.evidence import EvidenceTaker
 from sparkdash.host.kernel_log import KernelLog
@@ -62,7 +61,6 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, tracer: RequestTracer, r
         catalog=lambda: supervisor.catalog,
         settings=settings,
         body_budget=BodyBudget(settings.bodies_limit_mib),
-        uploads=Uploads(settings.cache_dir.expanduser() / "uploads", settings.uploads_limit_mib),
         reload=lambda: reloading.reload(daemon),
         refresh=lambda: reloading.refresh(daemon),
         shutdown=partial(control_actions.shutdown, daemon),

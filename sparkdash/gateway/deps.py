@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.http.capture import Capture, CapturedRequest
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import BodyBudget
-from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.protocol.replicas import ReplicaChoice
 from sparkdash.gateway.traffic_meter import TrafficMeter
@@ -169,7 +167,6 @@ class Deps:
     replicas: ReplicaChoice = field(default_factory=ReplicaChoice)
     exclusive: Exclusive = field(default_factory=Exclusive)
     running: RunningRequests = field(default_factory=RunningRequests)
-    uploads: Uploads = field(default_factory=lambda: Uploads(Path(tempfile.gettempdir()), Settings().uploads_limit_mib))
     meter: TrafficMeter = field(default_factory=lambda: TrafficMeter(time.monotonic))
     """Counts what passes through, for telemetry."""
     row_publisher: RowPublisher = field(default_factory=RowPublisher)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from sparkdash.errors import UpstreamError
 from sparkdash.sse import Lines, data_of
-from sparkdash.upstream.connection import EngineConnection, EngineResponse, OutgoingBody, encode_headers
+from sparkdash.upstream.connection import EngineConnection, EngineResponse, encode_headers
 
 CONNECT_S = 10.0
 """Seconds for a connection: names are looked up, packets lost, certificates exchanged, a busy loop is late."""
@@ -218,7 +218,7 @@ class Upstream:
         method: str,
         url: str,
         headers: bytes = b"",
-        body: OutgoingBody = b"",
+        body: bytes = b"",
         called: str | None = None,
         *,
         upgrades: bool = False,
@@ -276,7 +276,7 @@ class OpenRequest:
         method: str,
         url: str,
         headers: bytes,
-        body: OutgoingBody,
+        body: bytes,
         called: str | None,
         *,
         upgrades: bool,
@@ -289,8 +289,7 @@ class OpenRequest:
         self._upgrades = upgrades
         first = _first_lines(method, target, self._origin.authority)
         if body or method in _SENDS_LENGTH:
-            size = len(body) if isinstance(body, bytes) else body.size
-            self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, size)
+            self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, len(body))
         else:
             self._head = b"%b%b\r\n" % (first, headers)
         self._body = body

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from typing import Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
 import httptools
 
@@ -189,18 +188,6 @@ class UpgradedEngine(asyncio.Protocol):
             self._on_end()
 
 
-class BodySource(Protocol):
-    """Body of a request that is read while it is sent."""
-
-    @property
-    def size(self) -> int: ...
-
-    def pieces(self) -> AsyncIterator[bytes]: ...
-
-
-OutgoingBody = bytes | BodySource
-
-
 BUFFER_LIMIT = 256 * 1024
 """Bytes of a body that wait to be taken, besides those of the read that exceeds it."""
 HEAD_LIMIT = 256 * 1024
@@ -265,7 +252,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
     async def ask(
         self,
         head: bytes,
-        body: OutgoingBody,
+        body: bytes,
         bodiless: bool = False,
         called: str | None = None,
         upgrades: bool = False,
@@ -280,26 +267,24 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         """
         self._asked, self._bodiless, self._called, self._upgrades = True, bodiless, called, upgrades
         try:
-            if not isinstance(body, bytes):
-                await self._upload(head, body.pieces())
-            elif len(body) <= BODY_PIECE:
+            if len(body) <= BODY_PIECE:
                 self._transport.writelines((head, body) if body else (head,))
             else:
-                await self._upload(head, _pieces(memoryview(body)))
+                await self._upload(head, memoryview(body))
             while not self.status:
                 await self._change()
         except BaseException:
             self.cut()
             raise
 
-    async def _upload(self, head: bytes, pieces: AsyncIterator[bytes | memoryview]) -> None:
+    async def _upload(self, head: bytes, body: memoryview) -> None:
         """Send a large body. End early when the answer begins before its end: the engine has read enough."""
         self._sent = False
         self._upload_may_go_on = asyncio.Event()
         self._upload_may_go_on.set()
         self._transport.write(head)
-        async for piece in pieces:
-            self._transport.write(piece)
+        for start in range(0, len(body), BODY_PIECE):
+            self._transport.write(body[start : start + BODY_PIECE])
             await asyncio.sleep(0)
             await self._upload_may_go_on.wait()
             if self.status or self._lost:
@@ -470,11 +455,6 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
-    for start in range(0, len(body), BODY_PIECE):
-        yield body[start : start + BODY_PIECE]
 
 
 READ_LIMIT = 16 * 1024 * 1024

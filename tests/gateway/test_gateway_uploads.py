@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,9 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.request import RequestState
-from sparkdash.gateway.http import uploads as upload_module
-from sparkdash.gateway.http.uploads import Uploads
-from sparkdash.gateway.protocol.peek import FormScanner, form_boundary
+from sparkdash.gateway.protocol.peek import form_boundary, form_fields
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 
@@ -85,13 +82,6 @@ def digested(data: bytes) -> tuple[int, str]:
     return len(data), hashlib.sha256(data).hexdigest()
 
 
-@pytest.fixture
-def uploads(house: Any, tmp_path: Path) -> Uploads:
-    found = Uploads(tmp_path / "uploads", 64)
-    object.__setattr__(house.app._deps, "uploads", found)
-    return found
-
-
 def form_of(boundary: str, *parts: tuple[str, bytes]) -> bytes:
     found = b"".join(
         f"--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + value + b"\r\n"
@@ -109,7 +99,7 @@ async def posted(house: Any, body: bytes, boundary: str = "b0", path: str = PATH
 
 
 @pytest.mark.parametrize("path", [PATH, "/v1/audio/translations", "/v1/images/edits"])
-async def test_a_name_behind_a_large_file_becomes_the_engines_own(house: Any, uploads: Uploads, path: str) -> None:
+async def test_a_name_behind_a_large_file_becomes_the_engines_own(house: Any, path: str) -> None:
     house.supervisor.names = ("engine/own-name",)
     async with transcriber() as (url, heard):
         house.supervisor.url = url
@@ -119,11 +109,11 @@ async def test_a_name_behind_a_large_file_becomes_the_engines_own(house: Any, up
     assert heard.forms == [{"file": digested(SOUND), "model": "engine/own-name", "language": "de"}]
     assert heard.lengths == [len(body) + len("engine/own-name") - len("alpha")]
     assert house.supervisor.leases == ["alpha"]
-    assert (uploads.taken, house.app._deps.body_budget.taken) == (0, 0)
+    assert house.app._deps.body_budget.taken == 0
     assert (await house.ended()).state is RequestState.DONE
 
 
-async def test_openais_client_uploads_sound(house: Any, uploads: Uploads) -> None:
+async def test_openais_client_uploads_sound(house: Any) -> None:
     """Whose boundary and order of parts are its own."""
     async with transcriber() as (url, heard):
         house.supervisor.url = url
@@ -134,7 +124,7 @@ async def test_openais_client_uploads_sound(house: Any, uploads: Uploads) -> Non
     assert heard.forms[0]["model"] == "alpha"
 
 
-async def test_a_chunked_form_is_relayed_too(house: Any, uploads: Uploads) -> None:
+async def test_a_chunked_form_is_relayed_too(house: Any) -> None:
     """Without a Content-Length, as aiohttp sends an iterator."""
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -150,30 +140,7 @@ async def test_a_chunked_form_is_relayed_too(house: Any, uploads: Uploads) -> No
     assert heard.forms == [{"file": digested(SOUND), "model": "coder"}]
 
 
-async def test_a_form_that_waits_takes_disk_and_no_memory(house: Any, uploads: Uploads, tmp_path: Path) -> None:
-    """And the file has no name: nothing is left if the daemon is killed."""
-    async with transcriber() as (url, _):
-        house.supervisor.url = url
-        house.supervisor.gate.clear()
-        body = form_of("b0", (FILE, SOUND * 4), ('name="model"', b"alpha"))
-        waiting = asyncio.create_task(posted(house, body))
-        await house.in_state(RequestState.WAITING)
-        assert (uploads.taken, house.app._deps.body_budget.taken) == (len(body), 0)
-        assert list((tmp_path / "uploads").iterdir()) == []
-        house.supervisor.gate.set()
-        assert (await waiting).status_code == 200
-    assert uploads.taken == 0
-
-
-async def test_a_small_form_never_touches_the_disk(house: Any, uploads: Uploads, tmp_path: Path) -> None:
-    async with transcriber() as (url, heard):
-        house.supervisor.url = url
-        assert (await posted(house, form_of("b0", (FILE, b"x"), ('name="model"', b"alpha")))).status_code == 200
-    assert heard.forms == [{"file": digested(b"x"), "model": "alpha"}]
-    assert not (tmp_path / "uploads").exists()
-
-
-async def test_an_upload_is_sent_again_after_an_engine_died(house: Any, uploads: Uploads) -> None:
+async def test_an_upload_is_sent_again_after_an_engine_died(house: Any) -> None:
     died = []
 
     async def die_once(request: web.Request) -> web.Response | None:
@@ -191,7 +158,7 @@ async def test_an_upload_is_sent_again_after_an_engine_died(house: Any, uploads:
     assert (len(died), heard.forms) == (1, [{"file": digested(SOUND), "model": "alpha"}])
 
 
-async def test_an_engine_may_refuse_before_the_end(house: Any, uploads: Uploads) -> None:
+async def test_an_engine_may_refuse_before_the_end(house: Any) -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.json_response({"error": {"message": "too long", "code": "too_long"}}, status=413)
 
@@ -200,23 +167,23 @@ async def test_an_engine_may_refuse_before_the_end(house: Any, uploads: Uploads)
         reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
         assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_long")
     await house.supervisor.all_left()
-    assert uploads.taken == 0
+    assert house.app._deps.body_budget.taken == 0
 
 
-async def test_a_client_that_goes_away_leaves_nothing(house: Any, uploads: Uploads) -> None:
+async def test_a_client_that_goes_away_leaves_nothing(house: Any) -> None:
     host, port = house.base.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     head = f"POST {PATH} HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/form-data; boundary=b0\r\nContent-Length: "
     writer.write(head.replace("Host: h", f"Host: {host}").encode() + b"99999999\r\n\r\n")
     writer.write(form_of("b0", (FILE, SOUND))[: 3 * MIB])
     await writer.drain()
-    await until(lambda: uploads.taken > 0)
+    await until(lambda: house.app._deps.body_budget.taken > 0)
     writer.transport.abort()
-    await until(lambda: uploads.taken == 0)
+    await until(lambda: house.app._deps.body_budget.taken == 0)
     assert house.supervisor.leases == []
 
 
-async def test_a_content_length_that_is_too_short_cuts_the_form(house: Any, uploads: Uploads) -> None:
+async def test_a_content_length_that_is_too_short_cuts_the_form(house: Any) -> None:
     """What follows is no request; the engine gets no more than was announced, and no model is found."""
     host, port = house.base.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -236,7 +203,7 @@ class TestLimits:
     def settings(self) -> Settings:
         return Settings(upload_limit_mib=6)
 
-    async def test_a_thousand_times_too_large_is_refused_by_its_length(self, house: Any, uploads: Uploads) -> None:
+    async def test_a_thousand_times_too_large_is_refused_by_its_length(self, house: Any) -> None:
         host, port = house.base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b0\r\n"
@@ -246,7 +213,7 @@ class TestLimits:
         assert b"upload_limit_mib" in answer
         writer.close()
 
-    async def test_a_form_without_a_length_is_cut_off_at_the_limit(self, house: Any, uploads: Uploads) -> None:
+    async def test_a_form_without_a_length_is_cut_off_at_the_limit(self, house: Any) -> None:
         async def endless() -> AsyncIterator[bytes]:
             yield form_of("b0", (FILE, b""))[:-10]
             while True:
@@ -259,24 +226,8 @@ class TestLimits:
                     assert reply.status == 413
             except aiohttp.ClientConnectionError:  # the connection is closed while it still sends
                 pass
-        await until(lambda: uploads.taken == 0)
+        await until(lambda: house.app._deps.body_budget.taken == 0)
         assert house.supervisor.leases == []
-
-    async def test_all_uploads_together_have_a_limit(self, house: Any, tmp_path: Path) -> None:
-        object.__setattr__(house.app._deps, "uploads", Uploads(tmp_path, 3))
-        reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
-        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "bodies_full")
-        assert "uploads_limit_mib" in reply.json()["error"]["message"]
-
-    async def test_a_full_disk_is_told_with_its_folder(
-        self, house: Any, uploads: Uploads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.setattr(upload_module, "FREE_MIB", 10**9)
-        reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
-        assert (reply.status_code, reply.json()["error"]["code"]) == (507, "disk_full")
-        assert str(tmp_path) in reply.json()["error"]["message"]
-        assert reply.headers["retry-after"] == "60"
-        assert uploads.taken == 0
 
 
 @pytest.mark.parametrize(
@@ -303,29 +254,30 @@ async def test_a_form_without_a_boundary_is_refused(house: Any, content_type: st
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_form")
 
 
-def test_a_boundary_that_only_begins_like_one_is_content() -> None:
-    scanner = FormScanner(b"b")
-    scanner.feed(form_of("b", (FILE, b"\r\n--bx\r\n--b y\r\n"), ('name="model"', b"m")))
-    assert scanner.model == "m"
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["model", "file"]), st.text("ab-", max_size=9)), max_size=4), st.integers(1, 9)
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (form_of("b", (FILE, b"\r\n--bx\r\n--b y\r\n"), ('name="model"', b"m")), "m"),
+        (form_of("b", ('name="model"', b"m"), ('name="model"', b"n"))[:-2], "n"),
+        (form_of("b", ('name="model"', b"m"), ('name="model"', b"n"))[:-4], "m"),
+        (b'preamble\r\n--b \t\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--epilogue', "m"),
+        (b"--b\r\n" + b"x" * 9000 + b'\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n', None),
+    ],
 )
-def test_a_form_reads_the_same_however_it_is_cut(fields: list[tuple[str, str]], size: int) -> None:
-    parts = [(f'name="{name}"', value.encode()) for name, value in fields]
-    body = form_of("b0", *parts)
-    scanner = FormScanner(b"b0")
-    for at in range(0, len(body), size):
-        scanner.feed(body[at : at + size])
+def test_a_form_is_read_as_far_as_it_is_whole(body: bytes, model: str | None) -> None:
+    assert form_fields(body, b"b")[0].get("model") == model
+
+
+@given(st.lists(st.tuples(st.sampled_from(["model", "file"]), st.text("ab-\r\n", max_size=9)), max_size=4))
+def test_the_last_model_of_a_form_counts(fields: list[tuple[str, str]]) -> None:
+    body = form_of("b0", *[(f'name="{name}"', value.encode()) for name, value in fields])
+    found, span = form_fields(body, b"b0")
     models = [value for name, value in fields if name == "model"]
-    assert scanner.model == (models[-1] if models else None)
-    if scanner.model_span is not None:
-        begin, end = scanner.model_span
-        assert body[begin:end].decode() == models[-1]
+    assert found.get("model") == (models[-1] if models else None)
+    assert span is None or body[slice(*span)].decode() == models[-1]
 
 
-async def test_sound_comes_back_byte_by_byte_the_same(house: Any, uploads: Uploads) -> None:
+async def test_sound_comes_back_byte_by_byte_the_same(house: Any) -> None:
     async def speak(_request: web.Request) -> web.Response:
         return web.Response(body=SOUND, content_type="audio/wav")
 

@@ -45,10 +45,9 @@ RETRY_S = 10.0
 
 
 class BodyBudget:
-    """Budget of the gateway. `taken`: bytes in use; `setting`: the key of config.toml that sets the limit."""
+    """Budget of the gateway. `taken`: bytes in use."""
 
-    def __init__(self, limit_mib: int, setting: str = "bodies_limit_mib") -> None:
-        self.setting = setting
+    def __init__(self, limit_mib: int) -> None:
         self.limit = limit_mib * MIB
         self.taken = 0
 
@@ -60,14 +59,12 @@ class BodyBudget:
 class BodyShare:
     """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
 
-    __slots__ = ("_budget", "body", "on_release", "taken")
+    __slots__ = ("_budget", "body", "taken")
 
     def __init__(self, budget: BodyBudget) -> None:
         self.body = b""
         self._budget = budget
         self.taken = 0
-        self.on_release: Callable[[], object] | None = None
-        """Called, once, when the body is dropped."""
 
     def reserve(self, size: int) -> None:
         """Reserve that many more bytes. Raises AdmissionError: code `bodies_full`, status 503 with Retry-After."""
@@ -79,7 +76,7 @@ class BodyShare:
                 code="bodies_full",
                 status=503,
                 retry_after=RETRY_S,
-                hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
+                hint="Come back later, or raise `bodies_limit_mib` in config.toml.",
             )
         budget.taken += size
         self.taken += size
@@ -89,9 +86,6 @@ class BodyShare:
         self.body = b""
         self._budget.taken -= self.taken
         self.taken = 0
-        if self.on_release is not None:
-            call, self.on_release = self.on_release, None
-            call()
 
     def __enter__(self) -> Self:
         return self
@@ -243,55 +237,27 @@ class Exchange:
         """Set one further header of the answer beside the others."""
         self._extra = (*(pair for pair in self._extra if pair[0] != name), (name, value))
 
-    async def body(self, limit_mib: int, share: BodyShare, limit_s: float) -> bytes:
+    async def body(self, limit_mib: int, share: BodyShare, limit_s: float, setting: str = "body_limit_mib") -> bytes:
         """Read the whole request body, reserving its bytes in `share`.
 
-        The body must come within `limit_s`, and a second more for every 64 KiB.
+        The body must come within `limit_s`, and a second more for every 64 KiB. `setting`: the key of config.toml that
+        sets `limit_mib`.
 
         Raises:
             AdmissionError: 415 `body_encoded` before anything is read, for a compressed body; 413 `body_too_large`; 408
                 `body_too_slow`; 503 `bodies_full` from `share`.
             ClientGone: the client hung up before the end.
         """
-        if (whole := self.body_at_once(limit_mib, share)) is not None:
-            return whole
-        body = bytearray()  # a list would take forty times as much for a body that comes byte by byte
-
-        async def keep(part: bytes) -> None:
-            nonlocal body
-            share.reserve(len(part))
-            body += part
-
-        await self.read_body(keep, limit_mib, limit_s)
-        return bytes(body)
-
-    def body_at_once(self, limit_mib: int, share: BodyShare) -> bytes | None:
-        """Return the whole body if all of it has come. Raises AdmissionError as `body` does."""
         if self.head.coding:
             raise _encoded(self.head.coding)
         whole = self.channel.body()
-        if whole is not None:
-            if len(whole) > limit_mib * MIB:
-                raise _too_large(limit_mib)
-            share.reserve(len(whole))
-        return whole
-
-    async def read_body(
-        self,
-        take: Callable[[bytes], Awaitable[None]],
-        limit_mib: int,
-        limit_s: float,
-        setting: str = "body_limit_mib",
-    ) -> None:
-        """Give `take` each part of the request's body, in order. Raises as `body` does, and what `take` raises.
-
-        `setting`: the key of config.toml that sets `limit_mib`.
-        """
-        if self.head.coding:
-            raise _encoded(self.head.coding)
-        if int(self.channel.length or 0) > limit_mib * MIB:
+        if len(whole or b"") > limit_mib * MIB or int(self.channel.length or 0) > limit_mib * MIB:
             raise _too_large(limit_mib, setting)
-        size, more = 0, True
+        if whole is not None:
+            share.reserve(len(whole))
+            return whole
+        body = bytearray()  # a list would take forty times as much for a body that comes byte by byte
+        more = True
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 while more:
@@ -299,10 +265,10 @@ class Exchange:
                     if message["type"] == "http.disconnect":
                         raise ClientGone
                     part: bytes = message.get("body", b"")
-                    size += len(part)
-                    if size > limit_mib * MIB:
+                    if len(body) + len(part) > limit_mib * MIB:
                         raise _too_large(limit_mib, setting)
-                    await take(part)
+                    share.reserve(len(part))
+                    body += part
                     deadline.reschedule((deadline.when() or 0.0) + len(part) / SLOWEST_BODY)
                     more = message.get("more_body", False)
         except TimeoutError:
@@ -312,6 +278,7 @@ class Exchange:
                 status=408,
                 hint="body_s in config.toml sets the limit.",
             ) from None
+        return bytes(body)
 
     def on_disconnect(self, gone: Callable[[ClientGone], object]) -> None:
         """Have `gone` called if the client hangs up before the answer is finished. Call after the body was read."""
@@ -405,7 +372,7 @@ def _encoded(coding: str) -> AdmissionError:
     )
 
 
-def _too_large(limit_mib: int, setting: str = "body_limit_mib") -> AdmissionError:
+def _too_large(limit_mib: int, setting: str) -> AdmissionError:
     return AdmissionError(
         f"The request's body is larger than {limit_mib} MiB.",
         code="body_too_large",

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
-from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -33,15 +32,6 @@ _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:\\.|[^"\\])*"|[^;]*)')
 _ESCAPED = re.compile(r"\\(.)")
 _DELIMITED = re.compile(rb"(--)?[ \t]*\r\n")
 """End of a boundary line: white space of careless writers and a line end, behind two dashes for the last one."""
-_AFTER_DELIMITER = 64
-"""Bytes behind a boundary within which its line ends."""
-
-
-class _At(Enum):
-    PREAMBLE = 0
-    HEADERS = 1
-    CONTENT = 2
-    END = 3
 
 
 def form_boundary(content_type: str) -> bytes:
@@ -59,104 +49,35 @@ def form_boundary(content_type: str) -> bytes:
     )
 
 
-class FormScanner:
-    """Finds the fields `model` and `stream` in a form that is fed in pieces. Nothing is ever refused here."""
+def form_fields(body: bytes, boundary: bytes) -> tuple[dict[str, str], tuple[int, int] | None]:
+    """Find the fields `model` and `stream` of a form, and where the last complete `model` stands. Refuses nothing."""
+    found: dict[str, str] = {}
+    span = None
+    for name, begin, end in _parts(body, b"\r\n--" + boundary):
+        if name in _READ:
+            found[name] = body[begin : min(end, begin + VALUE_LIMIT)].decode("utf-8", "replace")
+            span = (begin, end) if name == "model" else span
+    return found, span
 
-    def __init__(self, boundary: bytes) -> None:
-        self._delimiter = b"\r\n--" + boundary
-        self._kept = b"\r\n"
-        """Bytes whose meaning depends on what comes; before the first boundary a line end is missing."""
-        self._kept_at = -2
-        self._state = _At.PREAMBLE
-        self._field: str | None = None
-        """Name of the field whose content comes, where it is one that is read."""
-        self._value = b""
-        self._value_at = 0
-        self._fields: dict[str, str] = {}
-        self.model_span: tuple[int, int] | None = None
-        """Position of the model's name, of the last field of that name."""
 
-    @property
-    def model(self) -> str | None:
-        """Value of the last complete field `model`."""
-        return self._fields.get("model")
-
-    @property
-    def stream(self) -> bool:
-        return self._fields.get("stream", "").strip().lower() in ("true", "1")
-
-    def feed(self, data: bytes) -> None:
-        if self._state is _At.END:
+def _parts(body: bytes, delimiter: bytes) -> Iterator[tuple[str | None, int, int]]:
+    """Yield name, begin and end of the content of each part that a boundary closes."""
+    part = None
+    at = -2 if body.startswith(delimiter[2:]) else body.find(delimiter)  # before the first one a line end is missing
+    while at != -1:
+        after = at + len(delimiter)
+        line = _DELIMITED.match(body, after)
+        if line is None and not body.startswith(b"--", after):
+            at = body.find(delimiter, after)  # it only begins like a boundary
+            continue
+        if part is not None:
+            head = body.find(b"\r\n\r\n", part - 2, min(at + 2, part + PART_HEADERS_LIMIT))
+            if head >= 0:
+                yield _field_name(body[part:head]), head + 4, max(at, head + 4)
+        if line is None or line[1]:
             return
-        self._kept += data
-        while self._step():
-            pass
-
-    def _step(self) -> bool:
-        """Read up to the next boundary, or the next headers; False: more must come."""
-        if self._state is _At.END:
-            return False
-        if self._state is _At.HEADERS:
-            return self._read_headers()
-        return self._find_boundary()
-
-    def _find_boundary(self) -> bool:
-        kept, delimiter = self._kept, self._delimiter
-        at = kept.find(delimiter)
-        while at >= 0:
-            after = at + len(delimiter)
-            found = _DELIMITED.match(kept, after)
-            if found is not None:
-                self._end_content(at)
-                self._drop(found.end())
-                self._state = _At.END if found[1] else _At.HEADERS
-                return True
-            if kept.startswith(b"--", after) and len(kept) - after < _AFTER_DELIMITER:
-                self._end_content(at)  # nothing has to come behind the last boundary
-                self._take_until(at)
-                return False
-            if len(kept) - after < _AFTER_DELIMITER and kept.find(b"\r\n", after) < 0:
-                self._take_until(at)
-                return False
-            at = kept.find(delimiter, after)
-        self._take_until(max(0, len(kept) - len(delimiter) + 1))
-        return False
-
-    def _read_headers(self) -> bool:
-        end = self._kept.find(b"\r\n\r\n")
-        if self._kept.startswith(b"\r\n"):
-            field, end = None, -2
-        elif end < 0 or end > PART_HEADERS_LIMIT:
-            if end > 0 or len(self._kept) > PART_HEADERS_LIMIT:
-                self._state, self._kept = _At.END, b""
-            return False
-        else:
-            field = _field_name(self._kept[:end])
-        # the line end before the content may begin the next boundary, where the content is empty
-        self._drop(end + 2)
-        self._field = field if field in _READ else None
-        self._value, self._value_at = b"", self._kept_at + 2
-        self._state = _At.CONTENT
-        return True
-
-    def _end_content(self, at: int) -> None:
-        if self._field is None:
-            return
-        end = self._kept_at + at
-        value = (self._value + self._kept[:at])[2 : 2 + VALUE_LIMIT]
-        self._fields[self._field] = value.decode("utf-8", "replace")
-        if self._field == "model":
-            self.model_span = (self._value_at, max(end, self._value_at))
-
-    def _take_until(self, at: int) -> None:
-        """Let go of bytes that are content for certain."""
-        if self._field is not None and len(self._value) < VALUE_LIMIT + 2:
-            self._value += self._kept[:at][: VALUE_LIMIT + 2 - len(self._value)]
-        self._drop(at)
-
-    def _drop(self, size: int) -> None:
-        self._kept = self._kept[size:]
-        self._kept_at += size
+        part = line.end()
+        at = body.find(delimiter, part - 2)  # the line end before empty content may begin the next boundary
 
 
 def _field_name(headers: bytes) -> str | None:
@@ -216,13 +137,12 @@ def peek_body(body: bytes, content_type: str) -> PeekedBody:
     """Read a body's keys. A body that is neither JSON nor a form has none.
 
     Raises:
-        AdmissionError: code `invalid_json`, `invalid_model`; status 400.
+        AdmissionError: code `invalid_json`, `invalid_model`, `invalid_form`; status 400.
     """
     kind = _media_type(content_type)
     if kind == FORM:
-        scanner = FormScanner(form_boundary(content_type))
-        scanner.feed(body)
-        return peek_form(scanner)
+        fields, span = form_fields(body, form_boundary(content_type))
+        return PeekedBody(_name(fields.get("model")), fields.get("stream", "").strip().lower() in ("true", "1"), span)
     if not (kind.endswith("json") or kind in _MAY_BE_JSON):
         return PeekedBody()
     try:
@@ -301,8 +221,3 @@ def _name(value: object) -> str | None:
 
 def is_form(content_type: str) -> bool:
     return _media_type(content_type) == FORM
-
-
-def peek_form(scanner: FormScanner) -> PeekedBody:
-    """Return what a scanner has found in a whole form. Raises AdmissionError: code `invalid_model`."""
-    return PeekedBody(_name(scanner.model), scanner.stream, scanner.model_span)

@@ -25,23 +25,18 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.capture import Capture
 from sparkdash.gateway.http.exchange import BodyShare, Exchange
 from sparkdash.gateway.http.headers import HeaderPairs
-from sparkdash.gateway.http.uploads import Upload
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import (
-    FormScanner,
     PeekedBody,
     fills_in,
-    form_boundary,
     is_form,
     peek_body,
-    peek_form,
     priority_word,
 )
 from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.gateway.protocol.replicas import conversation_in
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
-from sparkdash.units import MIB
 from sparkdash.upstream import engine_error_text
 
 AGAIN_MOST_S = 86400.0
@@ -270,8 +265,6 @@ class RequestContext:
     """Profile of `name`, if it was read; None for `auto` and for an unknown name."""
     batch: bool
     """Whether other requests may go first."""
-    upload: Upload | None = None
-    """Body that is on disk, in place of the share's."""
     autocomplete: bool = False
     """Whether it is answered at once or not at all, and stops no engine."""
     conversation: str | None = None
@@ -289,9 +282,8 @@ def admit_request(
     route: Route,
     body_share: BodyShare,
     peeked: PeekedBody,
-    upload: Upload | None = None,
 ) -> RequestContext:
-    """Find what the request's model means, and whether it may have it. `upload`: its body, where it is on disk.
+    """Find what the request's model means, and whether it may have it.
 
     Raises:
         AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
@@ -327,7 +319,7 @@ def admit_request(
         refuse_unserved(profile, route, lambda: served_elsewhere(deps, exchange, route))
     if deps.exclusive.taken is not None:
         deps.exclusive.admit(head.token)
-    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, upload, autocomplete)
+    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, autocomplete)
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -395,68 +387,20 @@ def row_profile(context: RequestContext) -> str:
     return runs or shown(context.name)
 
 
-MEMORY = MIB
-"""Bytes of a form that are kept in memory; a larger one goes to the disk."""
-
-
-async def read_body(deps: Deps, exchange: Exchange, route: Route, share: BodyShare) -> tuple[PeekedBody, Upload | None]:
-    """Read the body into `share`, or into an upload that ends with the share; return what it says.
-
-    Raises as `Exchange.body` does; AdmissionError: `invalid_json`, `invalid_model`, `invalid_form`, `disk_full`.
-    """
+async def read_body(deps: Deps, exchange: Exchange, route: Route, share: BodyShare) -> PeekedBody:
+    """Read the body into `share`; return what it says. Raises as `Exchange.body` and `peek_body` do."""
     settings, content_type = deps.settings, exchange.head.content_type
     if route.generates or not is_form(content_type):
-        body = exchange.body_at_once(settings.body_limit_mib, share)
-        share.body = await exchange.body(settings.body_limit_mib, share, settings.body_s) if body is None else body
-        if deps.capture is not None:
-            await _capture(deps, deps.capture, exchange, share.body)
-        return (peek_body(share.body, content_type) if route.profile is None else PeekedBody()), None
-    scanner = FormScanner(form_boundary(content_type)) if route.profile is None else None
-    reader = _FormReader(deps, share, scanner)
-    await exchange.read_body(reader.take, settings.upload_limit_mib, settings.body_s, "upload_limit_mib")
-    upload = await reader.end()
+        share.body = await exchange.body(settings.body_limit_mib, share, settings.body_s)
+    else:
+        share.body = await exchange.body(settings.upload_limit_mib, share, settings.body_s, "upload_limit_mib")
     if deps.capture is not None:
         await _capture(deps, deps.capture, exchange, share.body)
-    return (PeekedBody() if scanner is None else peek_form(scanner)), upload
+    return peek_body(share.body, content_type) if route.profile is None else PeekedBody()
 
 
 async def _capture(deps: Deps, capture: Capture, exchange: Exchange, body: bytes) -> None:
-    """Have the capture keep the request, broken ones too; uploads are too large for it."""
+    """Have the capture keep the request, broken ones too."""
     if body:
         kept = exchange.kept = exchange.kept or KeptAnswer(deps.new_id())
         await asyncio.to_thread(capture.keep, exchange, body, deps.clock(), kept.request_id)
-
-
-class _FormReader:
-    """Takes a form's parts; no more than MEMORY of them stays in memory."""
-
-    def __init__(self, deps: Deps, share: BodyShare, scanner: FormScanner | None) -> None:
-        self._deps = deps
-        self._share = share
-        self._scanner = scanner
-        self._memory = bytearray()
-        self._upload: Upload | None = None
-
-    async def take(self, part: bytes) -> None:
-        if self._scanner is not None:
-            self._scanner.feed(part)
-        if self._upload is not None:
-            await self._upload.append(part)
-        elif len(self._memory) + len(part) <= MEMORY:
-            self._share.reserve(len(part))
-            self._memory += part
-        else:
-            upload = self._upload = await self._deps.uploads.begin()
-            self._share.release()
-            self._share.on_release = upload.close
-            kept, self._memory = bytes(self._memory), bytearray()
-            await upload.append(kept)
-            await upload.append(part)
-
-    async def end(self) -> Upload | None:
-        """Finish what was begun; a form in memory is the share's body."""
-        if self._upload is None:
-            self._share.body = bytes(self._memory)
-        else:
-            await self._upload.flush()
-        return self._upload

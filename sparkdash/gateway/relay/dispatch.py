@@ -14,9 +14,8 @@ from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import VIA, HeaderPairs, headers_for_engine, via_header
-from sparkdash.gateway.http.uploads import Upload, UploadBody
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody, engine_name
+from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
 from sparkdash.gateway.protocol.problems import refuses_instructions
 from sparkdash.gateway.relay import fallbacks
 from sparkdash.gateway.relay.admitted import (
@@ -183,8 +182,7 @@ async def _send(
     if attempt.translates:
         opened, prepared = _open_translated(context, lease, prepared.body), AS_IT_IS
     else:
-        uploaded = None if context.upload is None else _renamed_upload(context.upload, context, lease)
-        opened = _open(context, lease, uploaded or prepared.body)
+        opened = _open(context, lease, prepared.body)
         prepared = PreparedBody(b"", *prepared[1:])  # the body is freed once an answer comes
     async with opened as answer:
         if attempt.translates is None and answer.status in UNKNOWN_PATH:
@@ -273,8 +271,6 @@ async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: E
 
 
 def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> PreparedBody:
-    if context.upload is not None:
-        return PreparedBody(b"")
     return context.deps.preparer.prepare(
         context.body_share.body,
         context.peeked,
@@ -286,14 +282,7 @@ def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> PreparedB
     )
 
 
-def _renamed_upload(upload: Upload, context: RequestContext, lease: Lease) -> UploadBody:
-    name = engine_name(context.peeked, lease.names, lease.profile)
-    return upload.replaced(context.peeked.model_span if name else None, (name or "").encode())
-
-
-def _open(
-    context: RequestContext, lease: Lease, body: bytes | UploadBody
-) -> AbstractAsyncContextManager[EngineResponse]:
+def _open(context: RequestContext, lease: Lease, body: bytes) -> AbstractAsyncContextManager[EngineResponse]:
     head, memo, path = context.exchange.head, context.exchange.head.engine_memo, context.route.path
     if memo is None or memo[0] is not lease.profile or memo[1:4] != (lease.url, path, lease.headers):
         url, headers, called = _destination(context, lease)

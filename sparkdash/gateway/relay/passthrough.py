@@ -234,13 +234,13 @@ async def relay_request(
     body_share = BodyShare(deps.body_budget)
     try:
         if upgrades:
-            peeked, upload = PeekedBody(None if route.profile else dispatch.model_in_query(exchange.query)), None
+            peeked = PeekedBody(None if route.profile else dispatch.model_in_query(exchange.query))
         else:
-            peeked, upload = await read_body(deps, exchange, route, body_share)
+            peeked = await read_body(deps, exchange, route, body_share)
         body = body_share.body
         if route.dialect is Dialect.CHAT and body.find(b'"messages"') < 0 and peeked.model and is_for_responses(body):
             raise _wrong_protocol(route)
-        context = admit_request(deps, exchange, route, body_share, peeked, upload)
+        context = admit_request(deps, exchange, route, body_share, peeked)
         if before is not None and await before(context):
             return
         if context.profile is not None and context.profile.replicas > 1 and route.profile is None:
@@ -257,8 +257,7 @@ async def relay_request(
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
     finally:
-        if body_share.taken or body_share.on_release is not None:
-            body_share.release()
+        body_share.release()
 
 
 async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
