@@ -1,7 +1,6 @@
 """Whether anything is lost at a steady rate for long: `sparkdash serve`, whole, before an engine that costs nothing.
 
     .venv/bin/python tests/perf/soak.py [--minutes 60] [--rate 200] [--leaving 10] [--restarts 2]
-    .venv/bin/python tests/perf/soak.py --freeze-every 10 [--minutes 120] [--rate 2] [--pace 5] [--hurry 1]
 
 Every third request is a stream of ten chunks, the others are answered at once; they are sent at their time whether or not
 earlier ones are answered. Told at the end: how many were sent, answered whole, and written in the daemon's books; how long
@@ -10,7 +9,6 @@ answers took; what the daemon's memory grew by after the first tenth. Ends with 
 `--leaving N`: of N streams one is left by its client after the first chunk; the books must know it as cancelled.
 `--restarts N`: the daemon is a service of the user's own systemd behind a socket unit, and is restarted N times under load.
 Both units are made for the run and removed after it; `systemctl --user` must work.
-`--freeze-every MINUTES`: another run, `freezing.py`: simulated engines of which one is made to hang every so often.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ import psutil
 import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent))
-import freezing
 import raw
 from relays import Child, Relay, daemon, environment, free_port, serve_engine
 
@@ -59,21 +56,12 @@ def main() -> int:
     """Run, tell, and say whether all was answered."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--rate", type=float, help="requests per second; 200, with --freeze-every 2")
+    parser.add_argument("--rate", type=float, default=200.0, help="requests per second")
     parser.add_argument("--leaving", type=int, default=0, metavar="N", help="one of N streams is left by its client")
     parser.add_argument(
         "--restarts", type=int, default=0, metavar="N", help="restarts under systemd's socket activation"
     )
-    parser.add_argument("--freeze-every", type=float, metavar="MINUTES", help="see freezing.py")
-    parser.add_argument("--pace", type=float, default=5.0, help="simulated seconds per second, with --freeze-every")
-    parser.add_argument("--hurry", type=float, default=1.0, help="how many times shorter liveness's thresholds are")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep-log", help="file for the daemon's log, with --freeze-every")
     args = parser.parse_args()
-    if args.freeze_every:
-        args.rate = args.rate or 2.0
-        return freezing.run(args)
-    args.rate = args.rate or 200.0
     mp.set_start_method("spawn")
     with tempfile.TemporaryDirectory() as folder:
         engine = Child(serve_engine, CHUNKS, CHUNKS_PER_S)
