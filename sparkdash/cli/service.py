@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from shlex import join, quote
+from shlex import quote
 from typing import Annotated, NamedTuple
 
 import typer
@@ -20,7 +20,7 @@ from sparkdash import paths
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.paths import PYTHON, read_small_file, read_small_text
+from sparkdash.paths import read_small_file, read_small_text
 from sparkdash.units import DASH
 
 
@@ -39,16 +39,9 @@ def service(
     action: Annotated[ServiceAction, typer.Argument(help="What to do.")] = ServiceAction.STATUS,
     port: Annotated[int | None, typer.Option(help="install: port for clients.", min=1, max=65535)] = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="install: write the unit, but do not start it.")] = False,
-    helper: Annotated[
-        bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")
-    ] = False,
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="User who may start the helper.")] = None,
-    root: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the helper's files below this folder.")
-    ] = None,
+    helper: Annotated[bool, typer.Option("--helper", help="Print a script for root: the memory helper.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Even if sparkdash did not write the unit.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the daemon as a service of your own systemd.
@@ -58,27 +51,24 @@ def service(
     into the file `environment` in the config folder, as NAME=value lines. `uninstall` stops the daemon and removes the
     unit; engines keep running. `status` tells whether the unit is written, enabled and running.
 
-    With --helper: a system unit that empties the page cache and compacts memory,
-    and a sudo rule that lets one user start it without a password. Both are shown
-    first; without root, the command to type is shown too.
+    With --helper: print a shell script that installs (or removes) a system unit which empties the page cache and
+    compacts memory, and a sudo rule that lets you start it without a password. Nothing is written before root runs it.
 
     \b
     Examples:
       sparkdash service
       sparkdash service install --port 9000
       sparkdash service install --dry-run
-      sparkdash service install --helper --dry-run
+      sparkdash service install --helper | sudo sh
       sparkdash stop --all && sparkdash service uninstall
       sparkdash service status --json | jq -r .systemd.ActiveState
     """
     if action is ServiceAction.STATUS:
         return _status(as_json=as_json)
     if helper:
-        _refuse_misplaced(helper, port=port, no_start=no_start)
-        if action is ServiceAction.INSTALL:
-            return _install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
-        return _uninstall_helper(root=root, force=force, dry_run=dry_run)
-    _refuse_misplaced(helper, user=user, root=root, yes=yes)
+        remove = action is ServiceAction.UNINSTALL
+        script = _helper_script(remove=remove, port=port, no_start=no_start, force=force, dry_run=dry_run)
+        return print_text(script, nl=False)
     if action is ServiceAction.UNINSTALL and (port or no_start):
         raise HostError("--port and --no-start go with `install` only.", code="option_unused")
     if action is ServiceAction.INSTALL:
@@ -86,78 +76,13 @@ def service(
     return uninstall_service(force=force, dry_run=dry_run)
 
 
-def _install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
+def _helper_script(*, remove: bool, **others: object) -> str:
     from sparkdash.host.memory import helper
 
-    name, uid = _who(user)
-    files = helper.files(name, uid)
-    for file in files:
-        print_text(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
-    if dry_run:
-        return
-    if not _may_write(root):
-        _hand_over("install", "--user", name)
-    _ask(f"Write these {len(files)} files below {root}?" if root else f"Write these {len(files)} files?", yes=yes)
-    written = helper.install(files, root or Path("/"), force=force)
-    print_note(f"Wrote {' and '.join(written)}.")
-    if root is None:
-        start = helper.START if uid == 0 else ("sudo", "-n", *helper.START)
-        print_note(f"{name} can test it (the kernel drops its caches): {join(start)}")
-
-
-def _uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
-    from sparkdash.host.memory import helper
-
-    if dry_run:
-        return print_text(f"rm {helper.RULE}\nrm {helper.UNIT}\nsystemctl daemon-reload")
-    if not _may_write(root):
-        _hand_over("uninstall")
-    removed = helper.uninstall(root or Path("/"), force=force)
-    return print_note(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
-
-
-def _refuse_misplaced(helper: bool, **given: object) -> None:
-    for option, value in given.items():
+    for option, value in others.items():
         if value:
-            other = "does not go with" if helper else "needs"
-            raise HostError(f"--{option.replace('_', '-')} {other} --helper.", code="option_unused")
-
-
-def _who(user: str | None) -> tuple[str, int]:
-    import pwd
-
-    name = user or (os.geteuid() == 0 and os.environ.get("SUDO_USER")) or getpass.getuser()
-    try:
-        return name, pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise HostError(f"The user {name} does not exist on this box.", code="user_unknown") from None
-
-
-def _may_write(root: Path | None) -> bool:
-    return root is not None or os.geteuid() == 0
-
-
-def _hand_over(*words: str) -> None:
-    """Raise HostError with the sudo command to type: sparkdash itself never asks for a password.
-
-    `-B` keeps root from leaving files in the owner's installation.
-    """
-    verb, *rest = words
-    command = join(["sudo", *PYTHON, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
-    raise HostError("This needs root. Nothing was changed.", code="needs_root", hint=f"Type: {command}")
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not is_interactive():
-        raise HostError(
-            "No terminal to ask on. Nothing was changed.",
-            code="not_confirmed",
-            hint="Use --yes to go ahead without a question.",
-        )
-    if not confirm(question):
-        raise HostError("Nothing was changed.", code="not_confirmed")
+            raise HostError(f"--{option.replace('_', '-')} does not go with --helper.", code="option_unused")
+    return helper.REMOVE if remove else helper.install_script(getpass.getuser(), os.getuid())
 
 
 def install_service(
@@ -392,7 +317,10 @@ def _left() -> Iterator[Left]:
     seen: list[Path] = []
     for one in (
         Left("service", systemd.unit_folder() / systemd.NAME),
-        *(Left("helper", Path(file), "sparkdash service uninstall --helper") for file in (helper.RULE, helper.UNIT)),
+        *(
+            Left("helper", Path(file), "sparkdash service uninstall --helper | sudo sh")
+            for file in (helper.RULE, helper.UNIT)
+        ),
         *(Left(what, path, None if "sparkdash" in path.name else _LOOK) for what, path in folders.items()),
         *(Left("completion", Path.home() / name) for name in _COMPLETIONS),
         *_client_files(),

@@ -179,7 +179,7 @@ def holders(readings: Readings) -> Iterator[CheckResult]:
 
 
 SHOWN = ("systemctl", "show", NAME, "--property=LoadState,ActiveState,Result,ExecMainStatus")
-INSTALL = "`sparkdash service install --helper` shows what it writes, and the command for it."
+INSTALL = "sparkdash service install --helper | sudo sh"
 
 
 @check(

@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
-import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, run_command
 
 NAME = "sparkdash-memory.service"
@@ -72,13 +69,13 @@ UMask=0077
 """Unit (systemd.service(5), systemd.exec(5)). Nothing enables it: only a start runs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HelperFile:
-    """File of the helper, with its path, content and mode."""
-
-    path: str
-    text: str
-    mode: int
+_CHECK = f"""for file in {UNIT} {RULE}; do
+  if [ -e "$file" ] && ! grep -q '^{MARK}' "$file"; then echo "$file was not written by sparkdash" >&2; exit 1; fi
+done
+"""
+_RELOAD = f"systemctl daemon-reload\nsystemctl reset-failed {NAME} 2>/dev/null || true\n"
+REMOVE = f"set -e\n{_CHECK}rm -f {RULE} {UNIT}\n{_RELOAD}"
+"""Shell script for root that removes the helper."""
 
 
 def rule(user: str, uid: int) -> str:
@@ -87,10 +84,19 @@ def rule(user: str, uid: int) -> str:
     return f"{MARK}.\n{who} ALL=(root) NOPASSWD: {' '.join(START)}\n"
 
 
-def files(user: str, uid: int) -> tuple[HelperFile, ...]:
-    """Files to install for this user; root needs no rule."""
-    unit = HelperFile(UNIT, TEXT, 0o644)
-    return (unit,) if uid == 0 else (unit, HelperFile(RULE, rule(user, uid), 0o440))
+def install_script(user: str, uid: int) -> str:
+    """Write the shell script for root that installs the helper for this user; root needs no rule.
+
+    sudo reads no file with a dot in its name, so that a rule which visudo refuses never counts.
+    """
+    wanted = f"""cat >{RULE}.new <<'END'
+{rule(user, uid)}END
+chmod 440 {RULE}.new
+visudo -cqf {RULE}.new || {{ rm {RULE}.new; exit 1; }}
+mv {RULE}.new {RULE}
+"""
+    unit = f"cat >{UNIT} <<'END'\n{TEXT}END\nchmod 644 {UNIT}\n"
+    return f"set -e\numask 077\n{_CHECK}{unit}{wanted if uid else ''}{_RELOAD}"
 
 
 def ours(text: str) -> bool:
@@ -150,122 +156,3 @@ class MemoryHelper:
         except OSError as error:
             why = f"{self._argv[0]} cannot be run: {error.strerror or error}"
         return HelperResult(why is None, time.monotonic() - began, why)
-
-
-BOX = Path("/")
-INSTALL_S = 60.0
-
-
-def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = False) -> list[str]:
-    """Write the files below `root`, reload systemd's units if that is this box, and return the paths.
-
-    Raises HostError: as `uninstall`, and no_sudo, rule_invalid.
-    """
-    _refuse(root)
-    wants_sudo = any(file.path == RULE for file in files)
-    if root == BOX and wants_sudo and shutil.which("sudo") is None:
-        raise HostError("The helper is started by sudo, which is not installed.", code="no_sudo", hint="Install sudo.")
-    places = {_at(root, file.path): file for file in files}
-    _refuse_foreign_files(list(places), force=force)
-    _replace_all(places, root)
-    _reload(root)
-    return [file.path for file in files]
-
-
-def _replace_all(places: Mapping[Path, HelperFile], root: Path) -> None:
-    """Write every file under a new name first, so that a failure leaves all old ones."""
-    try:
-        for place, file in places.items():
-            _write(_fresh(place), file)
-        for place in places:
-            _fresh(place).replace(place)
-    except OSError as error:
-        raise _unusable(root, error) from None
-    finally:
-        for place in places:
-            _fresh(place).unlink(missing_ok=True)
-
-
-def uninstall(root: Path = BOX, *, force: bool = False) -> list[str]:
-    """Remove both files below `root`, the rule first, and return their paths.
-
-    Raises HostError: needs_root, unit_not_ours (without `force`), folder_unusable, systemctl_failed.
-    """
-    _refuse(root)
-    there = [path for path in (RULE, UNIT) if _at(root, path).exists()]
-    _refuse_foreign_files([_at(root, path) for path in there], force=force)
-    for path in there:
-        try:
-            _at(root, path).unlink()
-        except OSError as error:
-            raise _unusable(_at(root, path), error) from None
-    if there:
-        _reload(root)
-    return there
-
-
-def _at(root: Path, path: str) -> Path:
-    return root / path.lstrip("/")
-
-
-def _refuse(root: Path) -> None:
-    if root == BOX and os.geteuid() != 0:
-        raise HostError(
-            "Only root may do this; nothing was changed.", code="needs_root", hint="Type the command that is shown."
-        )
-
-
-def _refuse_foreign_files(places: Sequence[Path], *, force: bool) -> None:
-    for place in places:
-        try:
-            is_foreign = place.exists() and not ours(place.read_text(errors="replace"))
-        except OSError as error:
-            raise _unusable(place, error) from None
-        if is_foreign and not force:
-            raise HostError(
-                f"{place} was not written by sparkdash.",
-                code="unit_not_ours",
-                hint="Look at it first; `--force` replaces or removes it all the same.",
-            )
-
-
-def _fresh(place: Path) -> Path:
-    return place.with_name(f"{place.name}.new")
-
-
-def _write(fresh: Path, file: HelperFile) -> None:
-    fresh.parent.mkdir(parents=True, exist_ok=True)
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(file.text)
-    fresh.chmod(file.mode)
-    if file.path == RULE:
-        _check_rule(fresh)
-
-
-def _check_rule(file: Path) -> None:
-    if (visudo := shutil.which("visudo")) is None:
-        return
-    command = [visudo, "-c", "-f", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-    if done.returncode:
-        raise HostError(
-            f"visudo refuses the rule: {(done.stderr or done.stdout).strip()}", code="rule_invalid", hint="Report this."
-        )
-
-
-def _reload(root: Path) -> None:
-    if root != BOX or not Path("/run/systemd/system").is_dir():  # a systemd that begins later reads the unit then
-        return
-    for words in (("daemon-reload",), ("reset-failed", NAME)):
-        try:
-            done = subprocess.run([SYSTEMCTL, *words], capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise HostError(f"`systemctl {words[0]}` failed: {error}.", code="systemctl_failed") from None
-        if done.returncode and words[0] == "daemon-reload":
-            said = (done.stderr or done.stdout).strip().rstrip(".")
-            raise HostError(f"`systemctl {words[0]}` failed: {said}.", code="systemctl_failed")
-
-
-def _unusable(place: Path, error: OSError) -> HostError:
-    return HostError(f"{error.filename or place} cannot be used: {error.strerror or error}.", code="folder_unusable")
