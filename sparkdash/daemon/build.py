@@ -226,7 +226,8 @@ def _supervisor(daemon: Daemon, profiles: Catalog) -> Supervisor:
 
 
 def _server(deps: Deps, listeners: Listeners) -> listen.Server:
-    limit = ConnectionLimit(listen.most_connections(), partial(publish_notice, deps.bus.publish))
+    most = listen.most_connections()
+    limit = ConnectionLimit(most, partial(publish_notice, deps.bus.publish, most))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     return listen.Server(Gateway(deps), listeners.tls, linger_s=linger_s, limit=limit)
 

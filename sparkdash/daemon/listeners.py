@@ -19,7 +19,6 @@ from sparkdash.errors import HostError, ProfileError
 from sparkdash.keyring import Keyring, keys_file
 from sparkdash.log import LOG
 from sparkdash.settings import Settings
-from sparkdash.wire import Crowding
 
 MICRO = 1e-6
 _NOTIFY_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -218,25 +217,12 @@ def _tls(settings: Settings) -> listen.Tls | None:
     return tls
 
 
-_FIX = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
-
-
-def publish_notice(publish: Callable[[Notice], object], met: Crowding) -> None:
-    """Publish a notice about the reached limit, and log it."""
-    counts = {"most": met.most, "closed_idle": met.closed, "refused": met.refused}
-    LOG.warning("the limit of connections is met", **counts, client=met.address)
-    publish(Notice(level=Level.WARNING, code="connections_full", text=notice_text(met)))
-
-
-def notice_text(met: Crowding) -> str:
-    """Text of the notice: the limit, which connections were closed or refused, and what to do."""
-    closed = f"{met.closed} idle {_connections(met.closed)} closed for new clients" if met.closed else ""
-    refused = f"{met.refused} new {_connections(met.refused)} refused" if met.refused else ""
-    done = " and ".join(filter(None, (closed, refused)))
-    if met.address is not None:
-        return f"{met.address} uses half of the {met.most} connections, the most for one address: {done}."
-    return f"{met.most} connections are open, as many as the limit of open files allows: {done}. {_FIX}"
-
-
-def _connections(number: int) -> str:
-    return "connection was" if number == 1 else "connections were"
+def publish_notice(publish: Callable[[Notice], object], most: int) -> None:
+    """Publish a notice that the limit of connections is met, and log it."""
+    LOG.warning("the limit of connections is met", most=most)
+    text = (
+        f"{most} connections are open, as many as the limit of open files allows: idle ones are closed for new clients, "
+        "which are refused where there is none. "
+        "Raise the limit: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
+    )
+    publish(Notice(level=Level.WARNING, code="connections_full", text=text))

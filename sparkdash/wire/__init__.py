@@ -4,7 +4,7 @@
 gets ASGI, or the RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
 """
 
-from sparkdash.wire.connection import ClientConnection, ConnectionLimit, Crowding, ServerState
+from sparkdash.wire.connection import ClientConnection, ConnectionLimit, ServerState
 from sparkdash.wire.request_channel import (
     RequestChannel,
     RequestHeadCache,
@@ -16,7 +16,6 @@ from sparkdash.wire.request_channel import (
 __all__ = [
     "ClientConnection",
     "ConnectionLimit",
-    "Crowding",
     "RequestChannel",
     "RequestHeadCache",
     "ResponseHeaders",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, MutableSet
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import httptools
 
@@ -26,14 +26,11 @@ from sparkdash.wire.request_channel import (
     UpgradedConnection,
     asgi_address,
     asks_for_websocket,
-    remote_host,
     serve_asgi,
 )
 
 ROOM_SHARE = 16
 """Share (a sixteenth) of the limit that is freed at once: a look through 32,000 connections takes milliseconds."""
-CLIENT_SHARE = 2
-"""Share of all connections for one address beyond this box. Clients of this box cannot be told apart."""
 REFUSAL_S = 2.0
 """Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
 request.
@@ -56,52 +53,33 @@ _ANSWER = (
 )
 
 
-class Crowding(NamedTuple):
-    """Report that the limit was met."""
-
-    most: int
-    closed: int
-    """Idle connections that were closed for new clients since the last report."""
-    refused: int
-    """New clients that found no room since the last report."""
-    address: str | None
-    """Address of the client that last met its own limit; None: the limit of all was met."""
-
-
 class ConnectionLimit:
     """Limit of connections of one server. `report` is called when the limit is met, at most once in REPORT_S."""
 
-    def __init__(self, most: int, report: Callable[[Crowding], object]) -> None:
+    def __init__(self, most: int, report: Callable[[], object]) -> None:
         self.most = most
         self._report = report
-        self._by_address: Counter[str] = Counter()
-        self._closed = self._refused = self._kept_refusals = 0
-        self._address: str | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._reported_at = -REPORT_S
+        self._kept_refusals = 0
 
-    def admit(self, address: str | None, others: MutableSet[Any]) -> bool:
-        """Admit a client, closing idle ClientConnections of `others` where necessary. False: there is no room.
-
-        `address`: the client's, where it is beyond this box.
-        """
-        own_limit = address is not None and self._by_address[address] >= max(1, self.most // CLIENT_SHARE)
-        if own_limit or len(others) >= self.most:
-            made = self._make_room(others, address if own_limit else None)
-            self._address = address if own_limit else None
-            self._closed += made
-            self._refused += not made
-            self._report_soon()
-            if not made:
-                return False
-        if address is not None:
-            self._by_address[address] += 1
-        return True
-
-    def leave(self, address: str | None) -> None:
-        if address is not None:
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+    def admit(self, others: MutableSet[Any]) -> bool:
+        """Admit a client, closing idle ClientConnections of `others` where necessary. False: there is no room."""
+        if len(others) < self.most:
+            return True
+        now = asyncio.get_running_loop().time()
+        if now - self._reported_at >= REPORT_S:
+            self._reported_at = now
+            self._report()
+        idle = [
+            (since, id(each), each)
+            for each in others
+            if (since := each.idle_since) is not None and since <= now - IDLE_S
+        ]
+        longest = heapq.nsmallest(max(1, self.most // ROOM_SHARE), idle)
+        for _, _, each in longest:
+            others.discard(each)  # its end is reported in a later turn, and others may come in this one
+            each.transport.close()
+        return bool(longest)
 
     def refuse(self, transport: asyncio.Transport) -> None:
         """Answer a refused client once its request has come, and close."""
@@ -112,31 +90,6 @@ class ConnectionLimit:
 
     def _refusal_over(self) -> None:
         self._kept_refusals -= 1
-
-    def _make_room(self, others: MutableSet[Any], address: str | None) -> int:
-        before = asyncio.get_running_loop().time() - IDLE_S
-        idle = [
-            (since, id(each), each)
-            for each in others
-            if (since := each.idle_since) is not None and since <= before and address in (None, each.address)
-        ]
-        longest = heapq.nsmallest(max(1, self.most // ROOM_SHARE), idle)
-        for _, _, each in longest:
-            others.discard(each)  # its end is reported in a later turn, and others may come in this one
-            each.transport.close()
-        return len(longest)
-
-    def _report_soon(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_rest)
-            met = Crowding(self.most, self._closed, self._refused, self._address)
-            self._closed = self._refused = 0
-            self._report(met)
-
-    def _report_rest(self) -> None:
-        self._timer = None
-        if self._closed or self._refused:
-            self._report_soon()
 
 
 class _Refusal(asyncio.Protocol):
@@ -333,8 +286,6 @@ class ClientConnection(asyncio.Protocol):
         self.server = server
         self._deadline = Deadline(self.loop, self._on_deadline)
         self._listener: Listener = (None, "http")
-        self.address: str | None = None
-        """The client's host, where it is beyond this box."""
         self._next_is_last = False
         self._last_head: RequestHead | None = None
         self._current: RequestChannel | None = None
@@ -349,8 +300,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, if there is room, and start the time limit of the first head."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
-        self.address, server = remote_host(transport.get_extra_info("peername")), self.server
-        if server.limit is not None and not server.limit.admit(self.address, server.connections):
+        server = self.server
+        if server.limit is not None and not server.limit.admit(server.connections):
             server.limit.refuse(self.transport)
             del self._parser
             return
@@ -388,8 +339,6 @@ class ClientConnection(asyncio.Protocol):
         """Let go of the connection, and tell the request that is being answered."""
         server = self.server
         server.connections.discard(self)
-        if server.limit is not None:
-            server.limit.leave(self.address)
         self._deadline.stop()
         self._queued.clear()
         current, self._current, self._receiving, self._last_head = self._current, None, None, None

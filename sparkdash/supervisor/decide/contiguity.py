@@ -26,7 +26,9 @@ DISTRUST = 2
 """Factor over the demand: a load that nearly wedged the box with more blocks than that says nothing of blocks."""
 FIX = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
 
-_BY_HAND = f"Drop caches (`{FIX}`; `sparkdash service install --helper | sudo sh` has sparkdash do it) or reboot the box"
+_BY_HAND = (
+    f"Drop caches (`{FIX}`; `sparkdash service install --helper | sudo sh` has sparkdash do it) or reboot the box"
+)
 
 
 @dataclass(frozen=True, slots=True)
