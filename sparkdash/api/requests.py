@@ -162,10 +162,6 @@ class LeaseBody(ApiRequest):
     """Progress for the screens; without it they keep what they show."""
     shares: bool = False
     """Let others in: only another holder is refused."""
-    pid: int | None = Field(default=None, gt=0, lt=2**31)
-    """The holder's process: the lease ends with it. Heeded over the unix socket only; over TCP the process may be on
-    another box.
-    """
 
 
 class StopBody(ApiRequest):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import cached_property
@@ -128,8 +127,7 @@ class AsyncClient(ControlApi):
     ) -> LeaseGranted:
         """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token.
 
-        `shares`: let others in, and be the only one that measures. On the daemon's own box the lease ends with this
-        process.
+        `shares`: let others in, and be the only one that measures.
         """
         granted = await self.lease(
             holder=holder,
@@ -137,7 +135,6 @@ class AsyncClient(ControlApi):
             expected_s=expected_s,
             measuring=measuring,
             shares=shares,
-            pid=os.getpid() if self.address.uds is not None else None,
         )
         self._http.headers[LEASE_HEADER] = granted.token
         return granted

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from sparkdash import listen
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError
@@ -186,49 +180,3 @@ async def test_a_run_that_shares_is_shown_and_ended_like_any_other(house: Any) -
     assert (await house.chat()).status_code == 200
     assert (await house.client.post("/api/bench/end", json={})).is_success
     assert (await house.client.post("/api/lease", json=told | {"token": granted["token"]})).json()["ends"] is True
-
-
-@pytest.fixture
-async def beside(house: Any, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client on the same box, through the unix socket."""
-    server, sock = listen.Server(house.app), listen.bind_unix(tmp_path / listen.SOCKET_NAME)
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
-    transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparkdash", timeout=60) as client:
-        yield client
-    server.stop()
-    await serving
-
-
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    """One that does nothing until it is killed."""
-    with subprocess.Popen(["sleep", "600"]) as found:
-        yield found
-        found.kill()
-
-
-async def test_a_lease_ends_with_its_holders_process(
-    house: Any, beside: httpx.AsyncClient, process: subprocess.Popen[bytes]
-) -> None:
-    told = {"holder": "the bench", "measuring": STEP, "pid": process.pid}
-    assert (await beside.post("/api/lease", json=told)).is_success
-    assert (await house.chat()).status_code == 503
-    process.kill()
-    seen = await house.until(lambda world: world.measuring is None)
-    assert seen.notices[0].text == "the bench ended without letting go; others are let in again."
-    assert (await house.chat()).status_code == 200
-
-
-async def test_a_number_that_may_be_no_process_here_ends_nothing(
-    house: Any, beside: httpx.AsyncClient, process: subprocess.Popen[bytes]
-) -> None:
-    """Over TCP it may be another box's, in a container it may be counted otherwise."""
-    told = {"holder": "the bench", "pid": process.pid}
-    granted = (await house.client.post("/api/lease", json=told)).json()
-    process.kill()
-    process.wait()
-    assert (await house.chat()).status_code == 503
-    await house.client.delete("/api/lease", headers={LEASE_HEADER: granted["token"]})
-    assert (await beside.post("/api/lease", json={"holder": "the bench", "pid": 2**31 - 1})).is_success
-    assert (await house.chat()).status_code == 503

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
@@ -46,7 +44,7 @@ from sparkdash.gateway.control.routes import (
     required,
 )
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.exclusive import TTL_S, ExclusiveHold
+from sparkdash.gateway.exclusive import TTL_S
 from sparkdash.gateway.http.capture import CapturedRequest
 from sparkdash.gateway.relay.admitted import meant_profile
 from sparkdash.gateway.relay.replay import is_redacted, replay_request, replayed_route, wants_stream
@@ -227,75 +225,27 @@ async def shutdown(call: ControlCall, body: ShutdownBody) -> Done:
     return Done()
 
 
-class ProcessExitWatch:
-    """Watches one process at a time."""
-
-    def __init__(self) -> None:
-        self._fd: int | None = None
-
-    def watch(self, pid: int, tell: Callable[[], None]) -> None:
-        """Have the loop call `tell` once the process has ended; watch no other process from then on.
-
-        A pid without a process is ignored: the sender may run in a container, where pids differ.
-        """
-        self.forget()
-        try:
-            self._fd = os.pidfd_open(pid)
-        except OSError:
-            return
-        asyncio.get_running_loop().add_reader(self._fd, self._on_exit, tell)
-
-    def forget(self) -> None:
-        """Stop watching; a second call does nothing."""
-        if self._fd is not None:
-            asyncio.get_running_loop().remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = None
-
-    def _on_exit(self, tell: Callable[[], None]) -> None:
-        self.forget()
-        tell()
+async def lease(call: ControlCall, body: LeaseBody) -> LeaseGranted:
+    """Take the exclusive lease, or renew it, and show the progress of the run."""
+    deps = call.deps
+    if body.token is None:
+        held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
+        what = "measures, and lets others in" if held.shares else "has the box to itself"
+        deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
+    else:
+        held = deps.exclusive.renew(body.token, body.expected_s)
+    if body.measuring is not None:
+        seen = body.measuring.replace(at=time.time(), ends=held.ends)
+        deps.bus.publish(MeasuringChanged(measuring=seen))
+    return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
 
-class LeaseHandlers:
-    """Handlers of the exclusive lease. On the daemon's own box the lease ends with its holder's process."""
-
-    def __init__(self) -> None:
-        self._holder_exit = ProcessExitWatch()
-
-    async def lease(self, call: ControlCall, body: LeaseBody) -> LeaseGranted:
-        """Take the lease, or renew it, and show the progress of the run."""
-        deps = call.deps
-        if body.token is None:
-            held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
-            if body.pid is not None and call.exchange.head.unix:
-                self._holder_exit.watch(body.pid, lambda: self._end_after_holder(deps, held))
-            what = "measures, and lets others in" if held.shares else "has the box to itself"
-            deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
-        else:
-            held = deps.exclusive.renew(body.token, body.expected_s)
-        if body.measuring is not None:
-            seen = body.measuring.replace(at=time.time(), ends=held.ends)
-            deps.bus.publish(MeasuringChanged(measuring=seen))
-        return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
-
-    async def let_go(self, call: ControlCall, _asked: NoParameters) -> Done:
-        """End the lease; a token that does not hold it is ignored."""
-        self._release(call.deps, call.exchange.head.token or "")
-        return Done()
-
-    def _release(self, deps: Deps, token: str) -> bool:
-        if not deps.exclusive.release(token):
-            return False
-        self._holder_exit.forget()
-        if deps.bus.snapshot.measuring is not None:
-            deps.bus.publish(MeasuringChanged(measuring=None))
-        return True
-
-    def _end_after_holder(self, deps: Deps, held: ExclusiveHold) -> None:
-        if self._release(deps, held.token):
-            text = f"{held.holder} ended without letting go; others are let in again."
-            deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
+async def end_lease(call: ControlCall, _asked: NoParameters) -> Done:
+    """End the lease; a token that does not hold it is ignored."""
+    deps = call.deps
+    if deps.exclusive.release(call.exchange.head.token or "") and deps.bus.snapshot.measuring is not None:
+        deps.bus.publish(MeasuringChanged(measuring=None))
+    return Done()
 
 
 async def end(call: ControlCall, _body: NoParameters) -> Done:
@@ -324,7 +274,6 @@ async def start(call: ControlCall, body: StartRunBody) -> BenchPlan:
     return await begin_run(StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]}))
 
 
-_LEASES = LeaseHandlers()
 HANDLERS: Mapping[Row[...], Handler] = {
     ControlApi.use: use,
     ControlApi.use_set: use_set,
@@ -335,8 +284,8 @@ HANDLERS: Mapping[Row[...], Handler] = {
     ControlApi.cancel_request: cancel_request,
     ControlApi.toggle: toggle,
     ControlApi.replay: replay,
-    ControlApi.lease: _LEASES.lease,
-    ControlApi.end_lease: _LEASES.let_go,
+    ControlApi.lease: lease,
+    ControlApi.end_lease: end_lease,
     ControlApi.end_measuring: end,
     ControlApi.resume_run: resume,
     ControlApi.start_run: start,
