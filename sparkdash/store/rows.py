@@ -56,24 +56,6 @@ GET_PARKED = "SELECT profile, since, fingerprint, failures, failure FROM parked"
 PUT_ATTACHED = "INSERT OR REPLACE INTO attached VALUES (?, ?)"
 END_ATTACHED = "DELETE FROM attached WHERE profile = ?"
 GET_ATTACHED = "SELECT profile, fingerprint FROM attached ORDER BY rowid"
-REPLAYED = {
-    "swap": PUT_SWAP,
-    "load": PUT_LOAD,
-    "kill": PUT_KILL,
-    "incident": PUT_INCIDENT,
-    "notice": PUT_NOTICE,
-    "contiguity": PUT_CONTIGUITY,
-    "parked": PUT_PARKED,
-    "unparked": END_PARKED,
-    "attached": PUT_ATTACHED,
-    "detached": END_ATTACHED,
-}
-"""Statements of rows that the journal keeps, by the name that it keeps them under."""
-ONCE = {
-    name: f"INSERT INTO {table} SELECT {', '.join('?' * columns)} EXCEPT SELECT * FROM {table}"  # noqa: S608 - constant
-    for name, table, columns in (("kill", "kills", 6), ("notice", "notices", 5))
-}
-"""The same for rows without an id, which the database may have already."""
 GET_SWAPS = (
     "SELECT fingerprint, kin, took_s, steps, json_extract(record, '$.start.image_id'), json_extract(record, '$.start')"
     " FROM swaps"

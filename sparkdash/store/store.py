@@ -32,7 +32,7 @@ from sparkdash.store import rows, schema, transactions, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.past import RecentPast, RecordedHistory, unavailable
 from sparkdash.store.rows import SwapTimes, WeighedLoad
-from sparkdash.store.transactions import MarkJournal, Rows, StoredState
+from sparkdash.store.transactions import Rows, StoredState
 from sparkdash.store.usage import UsageSums
 from sparkdash.units import GIB
 
@@ -181,8 +181,6 @@ class Store:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._sums = UsageSums()
         self._path = Path()
-        self._journal: MarkJournal | None = None
-        self._left: list[tuple[str, rows.Row]] = []
         self._database: sqlite3.Connection | None = None
         self._begun = False
         """Whether the content of the database at its first opening is in memory."""
@@ -329,11 +327,10 @@ class Store:
             raise unavailable(f"The database {self._path} cannot be read: {error}.") from None
 
     async def _open(self, path: Path) -> None:
-        self._path, self._journal = path, (journal := MarkJournal(path))
+        self._path = path
         loop = asyncio.get_running_loop()
-        self._left = await loop.run_in_executor(self._thread, journal.read)
         try:
-            self._begin(*await loop.run_in_executor(self._thread, transactions.read_database, path, self._left))
+            self._begin(*await loop.run_in_executor(self._thread, transactions.read_database, path))
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {path} cannot be used", error)
 
@@ -344,15 +341,11 @@ class Store:
             LOG.warning("others could read the database; now only you can", path=str(self._path), mode=mode)
         if self._begun:
             return  # opened again after a failure: memory has everything
-        self._begun, self._left = True, []
-        if self._journal is not None:
-            self._journal.written(0)
+        self._begun = True
         self._recall(kept)
 
     def _write(self, statement: str, row: rows.Row) -> None:
-        """Write a row at once: whoever is told of it later finds it in the past, even if the daemon is killed now."""
-        if self._journal is not None:
-            self._journal.add(statement, row)
+        """Write a row at once: whoever is told of it finds it in the past a moment later."""
         self._pending.others.append((statement, row))
         if not self._troubled:
             self._hand_over()
@@ -375,11 +368,11 @@ class Store:
         if self._writing:
             return
         if self._database is None:
-            self._in_thread(partial(transactions.read_database, self._path, self._left), self._opened)
+            self._in_thread(partial(transactions.read_database, self._path), self._opened)
         elif self._pending:
             taken = self._pending.take()
             work = partial(transactions.write_rows, self._database, self._sums, *taken, most_bytes=self._most_bytes)
-            self._in_thread(work, partial(self._written, taken, self._journal.added if self._journal else 0))
+            self._in_thread(work, partial(self._written, taken))
 
     def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         self._writing = True
@@ -408,7 +401,7 @@ class Store:
         else:
             self._well_again()
 
-    def _written(self, taken: Rows, journalled: int, work: Future[None]) -> None:
+    def _written(self, taken: Rows, work: Future[None]) -> None:
         self._writing = False
         error = work.exception()
         if isinstance(error, sqlite3.Error) and schema.passes(error):
@@ -422,8 +415,6 @@ class Store:
         else:
             if error is not None:  # a fault of ours: a second try would fail as well
                 LOG.exception("records could not be written and are lost", exc_info=error)
-            if self._journal is not None:
-                self._journal.written(journalled)
             self._well_again()
             if self._waiting:
                 self._hand_over()
@@ -455,12 +446,8 @@ class Store:
             try:
                 write = partial(transactions.write_rows, self._database, self._sums, *self._pending.take())
                 await loop.run_in_executor(self._thread, write)
-                if self._journal is not None:
-                    self._journal.written(self._journal.added)
             except sqlite3.Error as error:
                 LOG.warning("the last records could not be written", why=str(error))
-        if self._journal is not None:
-            self._journal.close()
         if self._database is not None:
             self._thread.submit(self._database.close)
         await asyncio.to_thread(self._thread.shutdown)

@@ -1,12 +1,10 @@
-"""Transactions of the store's thread: reading a database once, writing rows, and the journal of rows told at once.
+"""Transactions of the store's thread: reading a database once, and writing rows.
 
 A wider bucket of figures is made of the rows of the next finer tier, in the transaction that writes its last second.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +16,6 @@ from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.memory import LoadContiguity
 from sparkdash.domain.request import Request
 from sparkdash.log import LOG
-from sparkdash.paths import read_small_file
 from sparkdash.store import rows, schema, usage
 from sparkdash.store.figures import (
     COARSE,
@@ -181,66 +178,6 @@ def _delete_before(database: sqlite3.Connection, tiers: Iterable[Tier], before: 
         )
 
 
-SUFFIX = "-marks"
-MOST_BYTES = 16 * 2**20
-"""Size at which nothing more is added: the database has been unwritable for long."""
-_NAMES = {statement: name for name, statement in rows.REPLAYED.items()}
-
-
-class MarkJournal:
-    """Rows beside the database in `path`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = Path(f"{path}{SUFFIX}")
-        self._file: int | None = None
-        self._bytes = 0
-        self.added = 0
-
-    def read(self) -> list[tuple[str, rows.Row]]:
-        """Read the rows that an earlier daemon left, with statements that write none of them twice."""
-        with suppress(OSError):
-            lines = read_small_file(self._path, 2 * MOST_BYTES).splitlines()
-            return [found for line in lines if (found := _parse(line)) is not None]
-        return []
-
-    def add(self, statement: str, row: rows.Row) -> None:
-        """Append a row. A full disk is no error here: the row waits in memory, as all others do."""
-        self.added += 1
-        line = json.dumps([_NAMES[statement], row]).encode() + b"\n"
-        if self._bytes + len(line) > MOST_BYTES:
-            return
-        try:
-            if self._file is None:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
-            self._bytes += os.write(self._file, line)
-        except OSError as error:
-            LOG.debug("a row is not in the journal", path=str(self._path), why=str(error))
-
-    def written(self, added: int) -> None:
-        """Empty the file if no row came after the first `added` ones, which the database has."""
-        if added == self.added:
-            with suppress(OSError):
-                os.truncate(self._path, 0)
-            self._bytes = 0
-
-    def close(self) -> None:
-        """Close the file, and remove it if it is empty."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        with suppress(OSError):
-            if not self._path.stat().st_size:
-                self._path.unlink()
-
-
-def _parse(line: bytes) -> tuple[str, rows.Row] | None:
-    """Read a line; None for a torn one, and for one of another version."""
-    with suppress(ValueError, KeyError, TypeError):
-        name, row = json.loads(line)
-        return rows.ONCE.get(name, rows.REPLAYED[name]), tuple(row)
-    return None
-
-
 AT_ONCE = 32
 """Requests in one statement: each statement costs the thread one release of the interpreter's lock."""
 TRIM_EVERY = 1_000
@@ -265,11 +202,10 @@ class StoredState(NamedTuple):
     """Earlier mode of the file if others could read it."""
 
 
-def read_database(path: Path, left: Sequence[tuple[str, rows.Row]] = ()) -> tuple[sqlite3.Connection, StoredState]:
-    """Open the database, write rows that an earlier daemon `left`, and read all. Raises UNUSABLE."""
+def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
+    """Open the database, and read all. Raises UNUSABLE."""
     database = schema.connect(path)
     try:
-        _write_left(database, left)
         return database, StoredState(
             swaps=[rows.parse_swap_times(row) for row in database.execute(rows.GET_SWAPS)],
             loads=[rows.parse_load(row) for row in database.execute(rows.GET_LOADS)],
@@ -285,21 +221,6 @@ def read_database(path: Path, left: Sequence[tuple[str, rows.Row]] = ()) -> tupl
         with suppress(sqlite3.Error):
             database.close()
         raise
-
-
-def _write_left(database: sqlite3.Connection, left: Sequence[tuple[str, rows.Row]]) -> None:
-    """Write rows of an earlier daemon; those that do not fit this version are left out."""
-    if not left:
-        return
-    database.execute("BEGIN IMMEDIATE")
-    for statement, row in left:
-        try:
-            _write_one(database, statement, row)
-        except sqlite3.Error as error:
-            if schema.passes(error):
-                raise
-            LOG.warning("a row that an earlier daemon left cannot be written", why=str(error))
-    database.execute("COMMIT")
 
 
 def write_rows(

@@ -20,8 +20,7 @@ from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Start, Step, SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError
-from sparkdash.store import Store, rows
-from sparkdash.store.transactions import MarkJournal
+from sparkdash.store import Store
 
 PAST = [
     asked(
@@ -138,42 +137,6 @@ async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
     ]  # fmt: skip
     assert of_a == of_b[:1]
     assert store.expected_s("") is None
-
-
-def journal_of(path: Path) -> Path:
-    return Path(f"{path}-marks")
-
-
-def leave(path: Path, kill: GuardKill, notices: list[Notice]) -> None:
-    """Leave a journal as a daemon does that dies at once, with lines that no daemon of this version writes."""
-    assert not journal_of(path).exists()
-    dying = MarkJournal(path)
-    for statement, row in (
-        (rows.PUT_KILL, rows.kill_row(kill)),
-        *((rows.PUT_NOTICE, rows.notice_row(notice)) for notice in notices),
-        (rows.PUT_SWAP, ("of another version",)),
-        (rows.PUT_SWAP, rows.swap_row(swap("100", 30), "f", "", 30.0, whole=True)),
-    ):
-        dying.add(statement, row)
-    dying.close()
-    with journal_of(path).open("a") as file:
-        file.write('["elsewhere", [1]]\n["notice", [1.0, "inf')
-
-
-async def test_what_a_killed_daemon_had_told_is_written_by_the_next_one_once(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    kill = GuardKill(at=300, profile="b", available=1, reason="Memory ran short.")
-    notices = [Notice(level=Level.INFO, code="x", text=text, at=5.0) for text in ("one", "two")]
-    async with Store.opened(path, lambda _: None) as store:
-        store.record_kill(kill)
-        store.record_notice(notices[0])
-    leave(path, kill, notices)
-    for _ in range(2):
-        async with Store.opened(path, lambda _: None) as store:
-            marks = (await store.history.marks(MarkSelection(since=0, until=1000, limit=9))).marks
-            assert store.past.notices == (notices[1], notices[0])
-        assert [one.text for one in marks] == ["one", "two", "a, request: 30 s", "Memory ran short."]
-    assert not journal_of(path).exists()
 
 
 async def test_figures_are_in_the_file_without_a_later_sample(tmp_path: Path) -> None:

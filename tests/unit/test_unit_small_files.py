@@ -22,7 +22,6 @@ from sparkdash.errors import SparkdashError
 from sparkdash.nodes.node_file import read_nodes
 from sparkdash.paths import open_regular, read_small_file, read_small_text
 from sparkdash.settings import load_settings, parse_toml
-from sparkdash.store.transactions import SUFFIX, MarkJournal
 
 ROOT = Path(__file__).parents[2] / "sparkdash"
 OF_THE_KERNEL = {
@@ -86,12 +85,6 @@ def test_a_pipe_in_place_of_a_file_is_an_error_that_names_it(read: Callable[[Pat
     os.mkfifo(pipe)
     with pytest.raises(SparkdashError, match=r"pipe.*it is a named pipe, and not a file"):
         read(pipe)
-
-
-def test_a_pipe_in_place_of_a_journal_is_passed_over(tmp_path: Path) -> None:
-    """It is read while the daemon starts."""
-    os.mkfifo(tmp_path / f"db{SUFFIX}")
-    assert MarkJournal(tmp_path / "db").read() == []
 
 
 def test_modules_read_files_by_the_one_function() -> None:
