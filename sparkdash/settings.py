@@ -7,49 +7,15 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sparkdash import paths
 from sparkdash.errors import ProfileError, expected
-
-
-class Alert(BaseModel):
-    """Limit of a figure, in the figure's own unit: seconds, shares of 0..1, bytes, tok/s."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    figure: str = Field(pattern=r"^[a-z0-9_]+$", max_length=64)
-    """Name of the figure, as `GET /api/history/figures` lists it: ttft_p95_s, kv_used, gpu_temperature_c."""
-    above: float | None = None
-    """Alert while the figure is greater."""
-    below: float | None = None
-    """Alert while the figure is smaller."""
-    for_s: float = Field(default=0.0, ge=0, le=86400)
-    """Seconds for which the limit must be passed without a break."""
-    profiles: tuple[str, ...] = ()
-    """Profiles whose engines count, `*` allowed; empty: all engines and the boxes."""
-
-    @model_validator(mode="after")
-    def _one_side(self) -> Self:
-        if (self.above is None) == (self.below is None):
-            raise ValueError("an alert has either `above` or `below`")
-        return self
-
-    @property
-    def limit(self) -> float:
-        return self.above if self.above is not None else self.below or 0.0
-
-    def passes(self, value: float) -> bool:
-        return value > self.above if self.above is not None else value < self.limit
-
-    def watches(self, profile: str) -> bool:
-        return not self.profiles or any(fnmatchcase(profile, one) for one in self.profiles)
 
 
 def set_toml_value(text: str, path: Sequence[str], value: str | None) -> str:
@@ -224,8 +190,6 @@ class Settings(BaseModel):
     """Named sets of profiles that run side by side: `sparkdash use --set NAME`."""
     history: HistorySettings = HistorySettings()
     """Limits of what the daemon records."""
-    alerts: Annotated[tuple[Alert, ...], Field(max_length=32)] = ()
-    """Limits of figures, each a table `[[alerts]]`: beyond one, the figure turns red."""
     min_dwell_s: float = Field(default=30.0, ge=0)
     """Seconds for which an engine in use serves before a request for another one interrupts it.
 
@@ -365,7 +329,7 @@ def parse_settings(text: str, path: Path) -> Settings:
     return _validated(values, dict.fromkeys(values, str(path)))
 
 
-_RETIRED = frozenset({"hooks", "translator_idle_s", "uploads_limit_mib"})
+_RETIRED = frozenset({"alerts", "hooks", "translator_idle_s", "uploads_limit_mib"})
 """Keys of earlier versions that say nothing any more; a file that has them is read without them."""
 
 
@@ -400,8 +364,6 @@ def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
 def _word(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown key"
-    if error["type"] == "tuple_type" and isinstance(error["input"], Mapping) and len(error["loc"]) == 1:
-        return f"a single table; write [[{error['loc'][0]}]] instead of [{error['loc'][0]}], once for each"
     return expected(error)
 
 

@@ -21,7 +21,7 @@ from sparkdash.daemon.daemon import Daemon, MemoryAccounts, Parts
 from sparkdash.daemon.listeners import Listeners, publish_notice
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
-from sparkdash.daemon.samples import Alerting, record_in, record_notices, recording_samples, restore_past
+from sparkdash.daemon.samples import record_in, record_notices, recording_samples, restore_past
 from sparkdash.domain.engine import no_evidence
 from sparkdash.domain.metric import TrafficLook
 from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -176,7 +176,6 @@ async def _composed(
 def _collector(daemon: Daemon, traffic: Callable[..., TrafficLook]) -> Collector:
     parts, bus, supervisor, others = daemon.parts, daemon.bus, daemon.supervisor, daemon.others
     nodes = others.nodes if others else parts.nodes
-    alerting = Alerting(bus.publish, lambda: supervisor.settings.alerts)
     return Collector(
         CollectorInputs(
             upstream=daemon.upstream,
@@ -184,7 +183,7 @@ def _collector(daemon: Daemon, traffic: Callable[..., TrafficLook]) -> Collector
             reader=parts.reader,
             pids=supervisor.pids,
             foreign=supervisor.foreign_containers,
-            publish=recording_samples(alerting.publish, daemon.store),
+            publish=recording_samples(bus.publish, daemon.store),
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
             names=supervisor.metric_names,

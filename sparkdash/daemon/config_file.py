@@ -21,13 +21,12 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError, ProfileError, SparkdashError
 from sparkdash.paths import lock_file, read_small_text, replace_file
 from sparkdash.settings import Settings, parse_settings, parse_toml, set_toml_value
-from sparkdash.units import counted
 
 LIVE = frozenset(
     {
         "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "contiguity", "drain_s",
         "stop_grace_s", "reclaim_s", "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s",
-        "policy", "alerts", "any", "sets", "default", "default_after_s", "min_dwell_s", "min_dwell_share",
+        "policy", "any", "sets", "default", "default_after_s", "min_dwell_s", "min_dwell_share",
         "max_wait_s", "queue_limit", "sample_s",
     }
 )  # fmt: skip
@@ -143,7 +142,7 @@ def _row(name: str, in_force: Settings, later: Settings, default: Settings, give
         given=name in given or f"SPARKDASH_{name.upper()}" in os.environ,
         live=name in LIVE,
         waits=value_text(then) if then != now else None,
-        editable=not isinstance(now, Mapping | BaseModel) and name != "alerts",
+        editable=not isinstance(now, Mapping | BaseModel),
     )
 
 
@@ -155,19 +154,15 @@ def value_text(value: Any) -> str:
         return f"{value:g}" if isinstance(value, float) else str(value).lower()
     if isinstance(value, BaseModel | Mapping):
         return _table_text(value)
-    return _list_text(value) if isinstance(value, tuple | list) else json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(value_text, value))}]"
+    return json.dumps(str(value), ensure_ascii=False)
 
 
 def _table_text(value: BaseModel | Mapping[str, Any]) -> str:
     if isinstance(value, BaseModel):
         return f"{{ {', '.join(f'{name} = {value_text(one)}' for name, one in value)} }}"
     return ", ".join(map(str, value)) or UNSET
-
-
-def _list_text(value: Sequence[Any]) -> str:
-    if value and isinstance(value[0], BaseModel):
-        return counted(len(value), "table")
-    return f"[{', '.join(map(value_text, value))}]"
 
 
 def _toml(key: Sequence[str], text: str) -> str:

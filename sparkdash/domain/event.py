@@ -17,35 +17,6 @@ from sparkdash.domain.request import Request
 from sparkdash.domain.swap import DefaultProfile, Swap
 from sparkdash.limits import COUNT, NAME, PRINTABLE, WORD
 
-
-class ActiveAlert(Frozen):
-    """A figure of an engine, or of a box (then `profile` is empty), beyond its limit. Values in the figure's unit."""
-
-    figure: str
-    label: str
-    unit: str
-    profile: str
-    node: str
-    value: float
-    limit: float
-    above: bool
-    since: float
-
-    @property
-    def text(self) -> str:
-        whose = self.profile or "the box"
-        sign = "above" if self.above else "below"
-        return f"{self.label} of {whose} is {_told(self.value, self.unit)}, {sign} {_told(self.limit, self.unit)}."
-
-
-def _told(value: float, unit: str) -> str:
-    if unit == "share":
-        return f"{value * 100:.3g} %"
-    if unit in ("bytes", "bytes/s"):
-        return f"{value / 2**30:.3g} GiB{unit.removeprefix('bytes')}"
-    return f"{value:.3g} {'°C' if unit == 'C' else unit}".strip()
-
-
 SILENT_S = 20.0
 """Silence after which a run counts as dead: it reports every 5 s, and its lease lapses after 15 s."""
 
@@ -188,13 +159,6 @@ class DefaultChanged(Frozen):
     default: DefaultProfile | None
 
 
-class AlertsChanged(Frozen):
-    """A figure passed a limit of config.toml, or no longer does; all active alerts."""
-
-    kind: Literal["alerts"] = "alerts"
-    alerts: tuple[ActiveAlert, ...]
-
-
 class Notice(Frozen):
     """Message for a person: a refused start, telemetry restarted, a foreign container."""
 
@@ -231,7 +195,6 @@ Fact = Annotated[
     | MeasuringChanged
     | NodesChanged
     | DefaultChanged
-    | AlertsChanged
     | Notice
     | Withheld,
     Field(discriminator="kind"),

@@ -9,7 +9,7 @@ from statistics import median
 from sparkdash.domain import event as facts
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState, Incident, Parked, Repairs
-from sparkdash.domain.event import ActiveAlert, Event, Level, Measuring, Notice, RequestChanged, SampleTaken
+from sparkdash.domain.event import Event, Level, Measuring, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.node import NodeState
@@ -102,7 +102,6 @@ Assigned = (
     | facts.MeasuringChanged
     | facts.NodesChanged
     | facts.DefaultChanged
-    | facts.AlertsChanged
 )
 """Facts whose values replace whole fields of the snapshot."""
 
@@ -166,7 +165,6 @@ class Snapshot(Frozen):
     nodes: dict[str, NodeState] = {}
     """Other nodes by name; empty with this box alone."""
     default: DefaultProfile | None = None
-    alerts: tuple[ActiveAlert, ...] = ()
     notices: tuple[Notice, ...] = ()
 
     @property
@@ -260,8 +258,6 @@ def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
             return snapshot.replace(nodes=nodes)
         case facts.DefaultChanged(default=default):
             return snapshot.replace(default=default)
-        case facts.AlertsChanged(alerts=alerts):
-            return snapshot.replace(alerts=alerts)
 
 
 def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:

@@ -161,11 +161,6 @@ class View:
     def engine_sample(self, profile: str) -> EngineSample | None:
         return self.sample.engines.get(profile) if self.sample else None
 
-    def is_alerting(self, profile: str, figure: str, node: str = LOCAL) -> bool:
-        """Whether a figure of an engine, or of a box (""), is beyond a limit of config.toml."""
-        found = self.snapshot.alerts if self.snapshot else ()
-        return any((one.figure, one.profile, one.node) == (figure, profile, node) for one in found)
-
     def engine_age_s(self, profile: str) -> float | None:
         sample = self.engine_sample(profile)
         return self._stale(sample.at) if sample else None

@@ -23,7 +23,7 @@ from sparkdash.daemon.config_file import LIVE, read_meanings, value_text
 from sparkdash.doctor import CHECKS
 from sparkdash.doctor.nodes.examine import check_list
 from sparkdash.domain.profile import Profile, ServerSpec
-from sparkdash.settings import Alert, HistorySettings, Policy, Settings
+from sparkdash.settings import HistorySettings, Policy, Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "sparkdash").rglob("*.md")])
@@ -163,7 +163,7 @@ def test_every_file_that_the_pages_name_exists() -> None:
 
 def parts() -> Mapping[str, str]:
     """Return the parts of docs/settings.md that are made from the code."""
-    tables = {"policy": Policy, "history": HistorySettings, "alerts": Alert}
+    tables = {"policy": Policy, "history": HistorySettings}
     return {
         "settings": _table(_settings(Settings, tables)),
         **{name: _table(_settings(model, {})) for name, model in tables.items()},

@@ -12,13 +12,10 @@ import pytest
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
 from sparkdash.client.address import Address
-from sparkdash.domain.event import ActiveAlert, AlertsChanged, Level, Notice
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import AdmissionError, ProfileError
-from sparkdash.tui.lines.engine_figures import why_rows
-from sparkdash.tui.text import Style
 from sparkdash.units import GIB
 
 ON_THE_BOX = Address("http://localhost", Path("/run/sparkdash.sock"))
@@ -146,7 +143,7 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
     rows = (
         Setting(name="reserve_gib", value="10", default="10", meaning="Memory that admission keeps free.", live=True),
         Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
-        Setting(name="alerts", value="1 table", default="[]", meaning="Limits.", editable=False),
+        Setting(name="sets", value="pair", default="-", meaning="Sets.", editable=False),
     )
     async with stage(box.snapshot(), size=(130, 30)) as on:
         on.daemon.listed = SettingList(file="/c/config.toml", settings=rows)
@@ -162,7 +159,7 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
         assert on.daemon.asked[-1] == ("setting", "reserve_gib", "12")
         assert "reserve_gib is 12: a change holds at once." in on.text
         await on.press("G", "enter")
-        assert "alerts is a table: e edits /c/config.toml" in on.text
+        assert "sets is a table: e edits /c/config.toml" in on.text
         await on.press("escape")
         assert "▸" not in on.text
         assert "in flight" in on.text
@@ -212,35 +209,6 @@ async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> Non
         on.daemon.refuses = AdmissionError(why, code="no_memory_account")
         await on.press("7")
         assert why in " ".join(on.rows), "it is longer than the screen is wide"
-
-
-async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -> None:
-    hot = ActiveAlert(
-        figure="ttft_p95_s", label="ttft p95", unit="s", profile=box.gpt, node="local", value=1.9, limit=1.0, above=True,
-        since=box.now - 125,
-    )  # fmt: skip
-    async with stage(box.snapshot(), size=(120, 40)) as on:
-        await on.happen(AlertsChanged(alerts=(hot,)))
-        assert "✗ ttft p95 of gpt-oss-120b is 1.9 s, above 1 s, for 2m05s" in on.text
-        lines = why_rows(on.app.view, on.app.view.engine, 100, 4)
-        red = [span.text for line in lines for span in line if span.style is Style.BAD]
-        assert red == ["1.90 s"]
-        await on.happen(AlertsChanged(alerts=()))
-        assert "above 1 s" not in on.text
-
-
-async def test_a_notice_covers_a_standing_alert_for_half_a_minute(stage: Any, box: Any) -> None:
-    hot = ActiveAlert(
-        figure="ttft_p95_s", label="ttft p95", unit="s", profile=box.gpt, node="local", value=1.9, limit=1.0, above=True,
-        since=box.now - 7200,
-    )  # fmt: skip
-    refused = Notice(level=Level.WARNING, code="no_fit", text="a is not started", at=box.now)
-    old = refused.replace(text="b is not started", at=box.now - 31)
-    async with stage(box.snapshot(alerts=(hot,), notices=(old,)), size=(120, 40)) as on:
-        assert "above 1 s" in on.text
-        await on.happen(refused)
-        assert "⚠ a is not started" in on.text
-        assert "above 1 s" not in on.text
 
 
 async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(

@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.event import ActiveAlert
 from sparkdash.domain.history import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
-from sparkdash.domain.metric import Metric, NodeSample
+from sparkdash.domain.metric import Metric
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.history import STEP_S, FigureHistory
 from sparkdash.tui.layout import Arrangement
-from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import Style, plain_text
-from sparkdash.tui.widgets.card import _row
-from sparkdash.tui.widgets.gpu import gpu_lines
-from sparkdash.tui.widgets.memory import available
 from sparkdash.tui.widgets.panel import Walked
 from sparkdash.tui.widgets.usage import today_lines
 
@@ -119,34 +114,6 @@ async def test_several_boxes_say_which_one_has_a_request(stage: Any, box: Any) -
         await on.tell(box.snapshot(requests=found, nodes=nodes, seq=200))
         assert " spark2 " in next(line for line in on.rows if "cline" in line)
         assert " spark-1 " in next(line for line in on.rows if "codex" in line and "gpt" in line)
-
-
-def test_a_figure_beyond_its_limit_is_red_in_the_rows_of_engines_and_memory(box: Any) -> None:
-    alert = ActiveAlert(
-        figure=Metric.DECODE.value, label="decode", unit="tok/s", profile=box.gpt, node="local", value=57.9, limit=60.0,
-        above=False, since=box.now - 5,
-    )  # fmt: skip
-    view = View(now=box.now, here=box.now, connection=ConnectionState.LIVE, snapshot=box.snapshot(alerts=(alert,)))
-    row = _row(box.engine(), view, 100, 20)
-    assert [span.text.strip() for span in row if span.style is Style.BAD] == ["57.9"]
-    memory = box.sample().memory
-    styles = {span.style for span in available(memory, alerting=True)}
-    assert Style.BAD in styles
-    assert Style.BAD not in {span.style for span in available(memory)}
-
-
-def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> None:
-    hot = ActiveAlert(
-        figure="gpu_temperature_c", label="temperature", unit="C", profile="", node="spark2", value=88.0, limit=80.0,
-        above=True, since=box.now - 5,
-    )  # fmt: skip
-    state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=box.now - 60)
-    here = box.sample()
-    there = NodeSample(at=box.now, memory=here.memory, gpu=here.gpu)
-    snapshot = box.snapshot(alerts=(hot,), nodes={"spark2": state}, sample=here.replace(nodes={"spark2": there}))
-    view = View(now=box.now, here=box.now, connection=ConnectionState.LIVE, snapshot=snapshot)
-    rows = gpu_lines(view, 120)
-    assert [[span.text.strip() for span in row if span.style is Style.BAD] for row in rows] == [[], ["71 °C"]]
 
 
 async def test_the_panel_that_has_the_keys_is_lit_and_names_them(stage: Any, box: Any) -> None:

@@ -38,7 +38,6 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "known"),
     [
-        ("[[alerts]]\nfigure = 'kv_used'\nabov = 1.0", "above"),
         ("[policy.a]\nidle_ttl = 1", "idle_ttl_s"),
         ("[history]\nmax = 1", "max_gib"),
     ],
@@ -66,8 +65,6 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
         (b"engine_ports = [0, 70000]", "engine_ports.0: must be at least 1"),
         (b"reserve_gib = inf", "reserve_gib: must be a number"),
         (b"[policy.x]\nidle_ttl_s = inf", "policy.x.idle_ttl_s: must be a number"),
-        (b"[alerts]\nabove = 1", "alerts: a single table; write [[alerts]] instead of [alerts], once for each"),
-        (b"[[alerts]]\nfigure = 'kv_used'", "alerts.0: an alert has either `above` or `below`"),
         (b"contiguity = 'x'", "contiguity: must be one of "),
         (b"[any]\nx = []", "any.x: must be a list of at least 1"),
         (b"hf_home = 3", "hf_home: must be a path"),

@@ -176,7 +176,7 @@ def _other(a: str | None, b: str | None, active: str | None) -> str:
 
 SOCKET_ONLY = frozenset(
     {
-        "alerts", "profiles", "runtime", "host", "port", "tls_cert", "tls_key", "host_names",
+        "profiles", "runtime", "host", "port", "tls_cert", "tls_key", "host_names",
         "allowed_origins", "hf_home", "cache_dir", "capture", "guard", "history",
     }
 )  # fmt: skip

@@ -61,12 +61,11 @@ function guard(state) {
 }
 
 function notices(state, now) {
-  const alerts = state.alerts.map((one) => h("li", { "data-key": `${one.figure} ${one.profile}` }, h("span", { class: "bad" }, `${one.label} of ${one.profile || "the box"} is beyond its limit`), h("time", { class: "dim" }, clock(one.since))));
   const told = state.notices.slice(0, NOTICES).map((one) => h("li", { "data-key": `${one.at} ${one.code}` }, h("span", { class: look(one, state.engines[one.profile]) }, one.text), h("time", { class: "dim" }, clock(one.at))));
   const run = state.measuring && now - state.measuring.at < SILENT_S ? state.measuring : null;
   const measured = run ? [h("li", { "data-key": "bench" }, h("span", null, `A run measures ${run.arm}: ${run.done} of ${run.cells} cells${known(run.left_s) ? `, about ${span(run.left_s)} left` : ""}`))] : [];
   const problems = state.problems.slice(0, 3).map((text) => h("li", { "data-key": text }, h("span", { class: "warn" }, text)));
-  const list = [...measured, ...alerts, ...problems, ...told];
+  const list = [...measured, ...problems, ...told];
   return list.length ? h("ul", { class: "told" }, list) : empty("Nothing to tell.");
 }
 

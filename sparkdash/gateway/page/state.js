@@ -95,7 +95,6 @@ const APPLY = {
   measuring(state, { measuring }) { state.measuring = measuring; },
   nodes(state, { nodes }) { state.nodes = nodes; },
   incidents(state, { incidents, repairs }) { Object.assign(state, { incidents, repairs }); },
-  alerts(state, { alerts }) { state.alerts = alerts; },
   notice(state, notice, at) { state.notices = keep(state.notices, { ...notice, at }, () => false); },
 };
 

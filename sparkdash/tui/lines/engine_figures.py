@@ -5,8 +5,6 @@ Rule: figures keep their column whatever their size.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
 from sparkdash.domain.metric import EngineSample, Figure, Metric
 from sparkdash.domain.phrases import about, repair_text, state_text, step_text
@@ -16,32 +14,6 @@ from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, join, length, pad, styled, with_unit, wrap
 from sparkdash.units import DASH, fitted, number, percent, tokens
-
-LABELS = {
-    "prompt": Metric.PROMPT_SPEED,
-    "ttft": Metric.TTFT_P50,
-    "p95": Metric.TTFT_P95,
-    "prefix": Metric.PREFIX_HIT,
-    "kv": Metric.KV_USED,
-    "accept": Metric.ACCEPTANCE,
-}
-
-
-def with_alerts(lines: list[Line], view: View, profile: str) -> list[Line]:
-    """Make the figures of an engine red that are beyond a limit."""
-    bad = {label for label, metric in LABELS.items() if view.is_alerting(profile, metric.value)}
-    return [_reddened(line, bad) for line in lines] if bad else lines
-
-
-def _reddened(line: Line, labels: Collection[str]) -> Line:
-    spans, due = list(line), False
-    for place, span in enumerate(spans):
-        text = span.text.strip()
-        if due and text:
-            spans[place], due = span._replace(style=Style.BAD), False
-        due = due or text in labels
-    return tuple(spans)
-
 
 FOLLOWS = {
     RepairStep.WATCH: "no repair; `sparkdash stop` ends it",
@@ -105,7 +77,7 @@ def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
     accept = _GATEWAY_COUNTS if silent else _acceptance(view, engine, sample, width)
     prefix, kv = _prefix(sample, width), _kv_row(view, engine, sample, width)
     kept = {1: [prompt], 2: [prompt, kv], 3: [prompt, accept, kv]}.get(rows, [prompt, accept, prefix, kv])
-    return with_alerts([clip(line, width) for line in kept[: max(rows, 0)]], view, engine.profile)
+    return [clip(line, width) for line in kept[: max(rows, 0)]]
 
 
 def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> list[Line]:
@@ -141,7 +113,7 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     for lines, cells in columns:
         tall = [*lines, *[EMPTY] * len(first)][: len(first)]
         rows = [row + pad(line, cells) for row, line in zip(rows, tall, strict=True)]
-    return with_alerts(rows, view, engine.profile)
+    return rows
 
 
 def _seen(view: View, engine: Engine) -> Figures:

@@ -51,7 +51,6 @@ class Speed(NamedTuple):
     roofline: float | None = None
     """Ceiling of one request by the memory's bandwidth and the checkpoint's bytes."""
     is_each: bool = False
-    alerting: bool = False
     queued: int = 0
     """Requests that wait inside the engine, by its own count."""
 
@@ -90,7 +89,6 @@ def speed_of(view: View, engine: Engine) -> Speed:
         roofline=_roofline(view, engine, sample),
         estimated=total.estimated,
         is_each_estimated=is_guess,
-        alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
         queued=round(sample.get(Metric.WAITING) or 0),
     )
 
@@ -182,7 +180,7 @@ def _other(speed: Speed, digits: int = 1) -> str:
 
 
 def _drawn(speed: Speed, tall: int) -> list[Line]:
-    style = Style.DIM if speed.large is None else Style.BAD if speed.alerting else Style.STRONG
+    style = Style.DIM if speed.large is None else Style.STRONG
     return [styled(row, style) for row in large(figure_text(speed), tall)]
 
 

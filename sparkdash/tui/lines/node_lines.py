@@ -77,7 +77,7 @@ def memory_of_boxes(view: View, width: int, *, first: list[Line], rows: BarRows,
     gpu = _short_gpu(sample.gpu, stuck=sample.low_power) if gpus and sample and sample.gpu else []
     memory = sample.memory if sample else None
     body = _box_rows(memory, width, rows, old=view.sample_age_s is not None, reason=None, short=gpus)
-    parts = [(_edge(here, gpu, _left(memory, view, LOCAL), width), body)]
+    parts = [(_edge(here, gpu, _left(memory), width), body)]
     for name, state in sorted(view.nodes.items()):
         parts.append(_node(name, state, view, width, rows, gpus=gpus))
     top, *others = parts
@@ -103,7 +103,7 @@ def _node(
     if silent and memory and found:
         far = styled(f"{gib(memory.available)} available {age(max(view.now - found.at, 0.0))} ago", Style.DIM)
     else:
-        left = _left(memory, view, name)
+        left = _left(memory)
         far = left if old is None else dimmed(left)
     reason = (state.reason or "No answer; sparkdash tries again.") if silent else None
     body = _box_rows(memory, width, rows, old=silent or old is not None, reason=reason, short=gpus)
@@ -134,15 +134,15 @@ def _box_rows(
     return [bar, *(told or [legend])]
 
 
-def _left(memory: Memory | None, view: View, node: str) -> Line:
+def _left(memory: Memory | None) -> Line:
     if memory is None:
         return styled("available -", Style.DIM)
-    return available(memory, alerting=view.is_alerting("", "memory_available_bytes", node))
+    return available(memory)
 
 
-def available(memory: Memory, *, alerting: bool = False) -> Line:
-    """Say how much memory is available, red within the reserve and beyond a limit of config.toml."""
-    bad = alerting or memory.available <= memory.reserve
+def available(memory: Memory) -> Line:
+    """Say how much memory is available, red within the reserve."""
+    bad = memory.available <= memory.reserve
     left = styled(f"available {gib(memory.available)}", Style.BAD if bad else Style.PLAIN)
     return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 

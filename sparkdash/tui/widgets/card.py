@@ -132,9 +132,9 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
 def _figures(engine: Engine, view: View, width: int) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, estimated = sample.figure(Metric.DECODE)
-    rate = with_unit(about(number(value, 1), estimated=estimated), "tok/s", _style(view, engine, Metric.DECODE))
+    rate = with_unit(about(number(value, 1), estimated=estimated), "tok/s", Style.PLAIN)
     rate += styled(" " * len(" tok/s")) if value is None else EMPTY  # figures of rows stand below each other
-    used = styled(percent(sample.get(Metric.KV_USED)), _style(view, engine, Metric.KV_USED))
+    used = styled(percent(sample.get(Metric.KV_USED)), Style.PLAIN)
     kv = styled("kv ", Style.DIM) + align_right(used, 5)
     memory = view.sample.memory if view.sample else None
     held = memory.engines.get(engine.profile) if memory else None
@@ -145,10 +145,6 @@ def _figures(engine: Engine, view: View, width: int) -> Line:
     while len(parts) > 1 and length(join(parts, GAP)) > width:
         parts.pop(1)
     return join(parts, GAP)
-
-
-def _style(view: View, engine: Engine, metric: Metric) -> Style:
-    return Style.BAD if view.is_alerting(engine.profile, metric.value) else Style.PLAIN
 
 
 def _load(swap: Swap, view: View, name: Line, width: int) -> Line:

@@ -5,8 +5,7 @@ Rule: figures that a GB10 does not support keep their place with "-".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL
@@ -45,9 +44,8 @@ def _charted(view: View, figure: str, name: str, unit: str, digits: int, cells: 
     values = view.history.last("", figure, 2 * cells, view.known_at)
     scaled = [value / MHZ_PER_GHZ if value is not None and figure == CLOCK else value for value in values]
     top = max((value for value in scaled if value is not None), default=None)
-    bad = view.is_alerting("", figure)
     now = _last(scaled)
-    told = styled(f"{name} ", Style.DIM) + styled(number(now, digits, unit), Style.BAD if bad else Style.PLAIN)
+    told = styled(f"{name} ", Style.DIM) + styled(number(now, digits, unit), Style.PLAIN)
     told += styled(f"  highest {number(top, digits, unit)}", Style.DIM) if top is not None else EMPTY
     drawn = filled_chart(scaled, max(rows - 1, 0), (top or 1.0) * HEADROOM, edge=Style.TRACE)
     return [told, *drawn][:rows]
@@ -58,8 +56,6 @@ def _last(values: Sequence[float | None]) -> float | None:
     return next((value for value in reversed(values[-2:]) if value is not None), None)
 
 
-Alerting = Callable[[str], bool]
-"""Whether a box's figure of that recorded name is beyond a limit of config.toml."""
 ROOMY = 76
 PRESSURE_LOOK, PRESSURE_ACT = 0.05, 0.20
 """Shares of time in which every task waited for memory (PSI full): noticeable, and at a fifth the box thrashes."""
@@ -69,11 +65,7 @@ def _pair(name: str, value: str, style: Style = Style.PLAIN) -> Line:
     return styled(f"{name} ", Style.DIM) + styled(value, Style.DIM if value == DASH else style)
 
 
-_FIGURES = ("gpu_utilization", "gpu_clock_mhz", "gpu_temperature_c", "gpu_power_w")
-"""Recorded names of the GPU's figures, in their order."""
-
-
-def _gpu(gpu: Gpu, stuck: bool, alerting: Alerting) -> list[Line]:
+def _gpu(gpu: Gpu, stuck: bool) -> list[Line]:
     clock = None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz / 1000
     figures = [
         f"{percent(gpu.utilization):>5}",
@@ -81,36 +73,26 @@ def _gpu(gpu: Gpu, stuck: bool, alerting: Alerting) -> list[Line]:
         f"{number(gpu.temperature_c, 0, ' °C'):>5}",
         f"{number(gpu.power_w, 0, ' W'):>5}",
     ]
-    first, *rest = [
-        styled(figure, _style(figure, alerting(name))) for figure, name in zip(figures, _FIGURES, strict=True)
-    ]
+    first, *rest = [styled(figure, Style.DIM if figure.strip() == DASH else Style.PLAIN) for figure in figures]
     if stuck:
         return [styled("gpu ", Style.DIM) + first, *rest, styled("✗ stuck low-power: unplug AC 60 s", Style.BAD)]
     throttle = styled("⚠ slowed: " + ", ".join(gpu.throttle), Style.WARN) if gpu.throttle else EMPTY
     return [styled("gpu ", Style.DIM) + first, *rest, throttle]
 
 
-def _style(figure: str, bad: bool) -> Style:
-    if bad:
-        return Style.BAD
-    return Style.DIM if figure.strip() == DASH else Style.PLAIN
-
-
-def _memory(memory: Memory | None, *, bad: bool) -> list[Line]:
+def _memory(memory: Memory | None) -> list[Line]:
     pressure = memory.pressure if memory else None
     style = Style.PLAIN
     if pressure is not None and pressure >= PRESSURE_LOOK:
         style = Style.BAD if pressure >= PRESSURE_ACT else Style.WARN
-    style = Style.BAD if bad else style
     used = memory.swap_used if memory else None
     return [_pair("pressure", percent(pressure, 1), style), _pair("swap", gib(used) if used else number(used))]
 
 
 def gpu_line(view: View, width: int) -> Line:
     sample = view.sample
-    alerting = partial(view.is_alerting, "")
     gpu, memory = (sample.gpu, sample.memory) if sample else (None, None)
-    line = _row(gpu, memory, width, alerting, stuck=view.sample is not None and view.sample.low_power)
+    line = _row(gpu, memory, width, stuck=view.sample is not None and view.sample.low_power)
     for told in _energy(view):
         line = line + styled("     ") + told if length(line) + length(told) + 5 <= width else line
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
@@ -129,10 +111,10 @@ def _energy(view: View) -> list[Line]:
     return out
 
 
-def _row(gpu: Gpu | None, memory: Memory | None, width: int, alerting: Alerting, *, stuck: bool = False) -> Line:
-    left = join(_gpu(gpu or Gpu(), stuck, alerting), styled("  "))
+def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False) -> Line:
+    left = join(_gpu(gpu or Gpu(), stuck), styled("  "))
     between = styled("     " if width >= ROOMY else "  ")
-    return styled(" ") + join([left, *_memory(memory, bad=alerting("memory_pressure"))], between)
+    return styled(" ") + join([left, *_memory(memory)], between)
 
 
 def gpu_lines(view: View, width: int) -> list[Line]:
@@ -140,9 +122,8 @@ def gpu_lines(view: View, width: int) -> list[Line]:
     rows = [pad(node_name(LOCAL, view), cells) + gpu_line(view, width - cells - 1)]
     for name, state in sorted(view.nodes.items()):
         found = view.sample.nodes.get(name) if view.sample and not is_silent(state) else None
-        alerting = partial(view.is_alerting, "", node=name)
         gpu, memory = (found.gpu, found.memory) if found else (None, None)
-        line = _row(gpu, memory, width - cells - 1, alerting)
+        line = _row(gpu, memory, width - cells - 1)
         rows.append(pad(node_name(name, view), cells) + (line if view.node_age_s(name) is None else dimmed(line)))
     return [clip(styled(" ") + row, width) for row in rows]
 

@@ -27,8 +27,6 @@ from sparkdash.units import counted, number
 GAP = styled("  ")
 RECENT_S = 600.0
 """Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
-OVER_ALERT_S = 30.0
-"""Seconds that it covers an alert, which may stand for hours; its figure is red meanwhile."""
 
 OLD_S = 120.0
 """Seconds after which it is dim."""
@@ -192,7 +190,7 @@ def notice_row(view: View, width: int) -> Line:
     """Return what there is to say in `width` cells: trouble ends with the key that shows all of it, and fades."""
     if said := _said(view):
         return clip(said, width)
-    told = _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
+    told = _happened(view, RECENT_S) or _problems(view)
     more = MORE if width >= LEAST_FOR_RATE else SHORT_MORE
     return clip(told, width - length(more)) + more if told else EMPTY
 
@@ -205,15 +203,6 @@ def _said(view: View) -> Line:
     if last is not None and last.at is not None and last.at > view.feedback.at + view.now - view.here:
         return EMPTY
     return styled(view.feedback.text, Style.BAD if view.feedback.bad else Style.STRONG)
-
-
-def _alerts(view: View) -> Line:
-    found = view.snapshot.alerts if view.snapshot else ()
-    if not found:
-        return EMPTY
-    more = f" +{len(found) - 1} more" if len(found) > 1 else ""
-    since = words.age(max(view.now - found[0].since, 0.0))
-    return styled(f"✗ {found[0].text.rstrip('.')}, for {since}{more}", Style.BAD)
 
 
 def _happened(view: View, within_s: float) -> Line:

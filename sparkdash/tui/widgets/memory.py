@@ -251,8 +251,7 @@ class MemoryBar(Panel):
             past = view.history.memory(width - 4, view.known_at)
             columns = [self._column(one, shown) if one else " " * shown for one in past]
             body += [styled("".join(cells), Style.FAINT) for cells in reversed([*zip(*columns, strict=True)])]
-        alerting = view.is_alerting("", "memory_available_bytes")
-        head = _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting)
+        head = _head(memory, [guard_line(guard), old, guard_next(guard)], width)
         return frame(body, width, head, EdgeText(EMPTY, key_hint("7", "by holder")))
 
     def _one_row_a_box(self, view: View, width: int) -> list[Line]:
@@ -268,9 +267,9 @@ class MemoryBar(Panel):
         return rows
 
 
-def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> EdgeText:
+def _head(memory: Memory, first: list[Line], width: int) -> EdgeText:
     """Lay out the edge: what the guard does, what is available, and what comes next, before the panel's own name."""
-    far = available(memory, alerting=alerting)
+    far = available(memory)
     whole, less = [part for part in first if part], [part for part in first[:-1] if part]
     names = ("unified memory", "memory")
     for name, parts in (*((name, whole) for name in (*names, "")), *((name, less) for name in names)):

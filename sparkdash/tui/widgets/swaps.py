@@ -127,10 +127,9 @@ class NoticeList(Panel):
 
 
 def trouble_lines(view: View, width: int) -> list[Line]:
-    """Format what is beyond a limit, the last failed swap with its log, then every notice and broken file."""
-    alerts, swaps = (view.snapshot.alerts, view.snapshot.swaps) if view.snapshot else ((), ())
-    lines = [row for one in alerts for row in wrap(f"✗ {one.text}", width, Style.BAD)]
-    last = next((one for one in swaps if one.failure), None)
+    """Format the last failed swap with its log, then every notice and broken file."""
+    lines: list[Line] = []
+    last = next((one for one in (view.snapshot.swaps if view.snapshot else ()) if one.failure), None)
     if last is not None and last.failure is not None:
         when = local_time(last.ended_at, view.now, view.here)
         lines.append(styled(f"{last.target or 'stop'}, {when}", Style.STRONG))

@@ -109,7 +109,7 @@ def with_settings(box: Any, daemon: Any) -> None:
         Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
         Setting(name="a_setting_with_a_long_name_s", value='"a value that is longer than its column"', default='""',
                 meaning="A meaning that does not fit into the rest of a row of a narrow terminal, and goes on for a while."),
-        Setting(name="alerts", value="1 table", default="[]", meaning="Limits.", editable=False),
+        Setting(name="sets", value="pair", default="-", meaning="Sets.", editable=False),
     ))  # fmt: skip
 
 

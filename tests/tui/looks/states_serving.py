@@ -10,7 +10,6 @@ from typing import Any
 from screen_shots import State
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import ActiveAlert
 from sparkdash.domain.history import RecentFigures, RecentSeries
 from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, LiveRequest, Metric
 from sparkdash.domain.profile import EngineKind
@@ -209,14 +208,6 @@ def ended_requests(box: Any) -> Any:
     return box.snapshot(requests={}, recent=tuple(done))
 
 
-def alert(box: Any) -> Any:
-    first = ActiveAlert(figure="decode_tok_s", label="decode", unit="tok/s", profile=box.gpt, node="local", value=4.2, limit=20.0,
-                        above=False, since=box.now - 95)  # fmt: skip
-    second = ActiveAlert(figure="gpu_temperature_c", label="GPU temperature", unit="C", profile="", node="local", value=88.0,
-                         limit=85.0, above=True, since=box.now - 400)  # fmt: skip
-    return box.snapshot(alerts=(first, second), sample=box.sample(decode=4.2))
-
-
 def captured_long_work(box: Any) -> Any:
     """A request that decodes for an hour, beside one whose prompt is computed and one that is silent."""
     requests = [
@@ -262,7 +253,6 @@ STATES = {
     "huge-figures": State(huge),
     "not-a-number": State(not_a_number, prepare=minutes_before),
     "wide-names": State(wide_names),
-    "alert": State(alert, shows=("below 20",)),
     "simulated": State(simulated, shows=("SIMULATED",)),
     "low-power": State(low_power),
     "light": State(at_work, prepare=minutes_before, theme="light"),
