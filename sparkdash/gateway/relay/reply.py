@@ -21,7 +21,6 @@ from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
 from sparkdash.gateway.protocol.problems import client_status, overflow_error
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import (
-    ContinuedMessage,
     ContinuedResponse,
     Splice,
     WithoutUsage,
@@ -61,7 +60,6 @@ def lost_error(error: SparkdashError) -> SparkdashError:
 
 
 EVENT_STREAM = "text/event-stream"
-PROGRESS_HEADER = b"x-sparkdash-progress"
 """Header; `reasoning`: this chat wants progress as reasoning text."""
 ERROR_LIMIT = 64 * 1024
 OK = HTTPStatus.OK.value
@@ -130,10 +128,7 @@ class Reply:
         await self._exchange.send(self._waiting.next(waits_for))
 
     def _keepalive_frames(self) -> frames.KeepAliveFrames:
-        wants_progress = self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
-        reasoning = self._deps.settings.progress_as_reasoning or wants_progress
-        now = self._deps.clock()
-        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, now, reasoning=reasoning)
+        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, self._deps.clock())
 
     @property
     def heard_at(self) -> float | None:
@@ -283,14 +278,11 @@ class Reply:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
     def _spliced(self, *, adds_usage: bool) -> Splice | None:
-        waiting, dialect = self._waiting, self._route.dialect
         if adds_usage:
             return WithoutUsage()
-        if waiting is None:
+        if self._waiting is None or self._route.dialect is not Dialect.RESPONSES:
             return None
-        if dialect is Dialect.RESPONSES:
-            return ContinuedResponse(waiting.response_id, waiting.events_sent)
-        return ContinuedMessage() if waiting.has_open_thinking else None
+        return ContinuedResponse(self._waiting.response_id, self._waiting.events_sent)
 
     async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
         """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
