@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparkdash.domain.engine import Failure
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.history import (
     FigureList,
@@ -37,7 +36,7 @@ from sparkdash.domain.memory import LoadContiguity
 from sparkdash.domain.phrases import start_text
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS, Figures
-from sparkdash.domain.swap import Start, Step, Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Start, Swap, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import rows, series, usage
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
@@ -105,10 +104,7 @@ def _page(after: str) -> dict[str, object]:
 
 NEWEST = 5_000
 """Requests among which the last ones of each profile are looked for."""
-_SWAPS = (
-    "SELECT record, id, at, profile, cause, outcome, stage_s, failure, steps, nodes FROM swaps"
-    " ORDER BY rowid DESC LIMIT ?"
-)
+_SWAPS = "SELECT record FROM swaps WHERE record IS NOT NULL ORDER BY rowid DESC LIMIT ?"
 
 
 class RecentPast(NamedTuple):
@@ -147,30 +143,9 @@ def _parsed_requests(rows: Iterable[tuple[Any, ...]]) -> Iterable[Request]:
 
 
 def _parsed_swaps(rows: Iterable[tuple[Any, ...]]) -> Iterable[Swap]:
-    for record, *columns in rows:
+    for (record,) in rows:
         with suppress(ValueError):  # an outcome or a field of another version
-            yield Swap.model_validate_json(record) if record else _swap_of(tuple(columns))
-
-
-def _swap_of(columns: tuple[Any, ...]) -> Swap:
-    id_, at, profile, cause, outcome, stage_s, failure, steps, nodes = columns
-    stages = {SwapPhase(name): seconds for name, seconds in json.loads(stage_s).items()}
-    ended = at + sum(stages.values())
-    return Swap(
-        id=id_,
-        target=profile or None,
-        evict=(),
-        nodes=tuple(nodes.split(",")) if nodes else (),
-        cause=SwapCause(cause),
-        phase=max(stages, key=list(SwapPhase).index, default=SwapPhase.STOP),
-        started_at=at,
-        phase_at=ended,
-        stage_s=stages,
-        steps=tuple(Step(name=name, s=seconds) for name, seconds in json.loads(steps or "[]")),
-        ended_at=ended,
-        outcome=SwapOutcome.DONE if outcome == "resumed" else SwapOutcome(outcome),
-        failure=Failure(code=failure, message=f"The swap failed: {failure}.") if failure else None,
-    )
+            yield Swap.model_validate_json(record)
 
 
 def _figures(database: sqlite3.Connection) -> dict[str, Figures]:
@@ -322,16 +297,9 @@ def unavailable(what: str) -> DaemonError:
     )
 
 
-CONTIGUITY_SINCE = 8
-"""Version of the schema that has the table."""
-
-
 def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
     """Read the last loads, oldest first; none without a database. Raises sqlite3.Error and ValueError."""
     if not path.exists():
         return ()
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version < CONTIGUITY_SINCE:
-            return ()
         return tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY)))

@@ -8,21 +8,12 @@ from pathlib import Path
 from types import NoneType
 
 from sparkdash.domain.sketch import merge_packed
-from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
-from sparkdash.store.usage import USAGE_TABLES, sums_of
+from sparkdash.store.usage import USAGE_TABLES
 
 VERSION = 14
-"""Version of the schema, stored in `PRAGMA user_version`.
-
-1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
-requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
-block size before and after loads. 9: each swap's nodes. 10: each request's node. 11: the history: figures, usage by
-hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys. 13: the estimated
-output of answers that were cut off. 14: each request's session.
-"""
-
-HISTORY_SINCE = 11
-"""Version that adds up requests by hour: those of older files are added up once."""
+"""Version of the schema, stored in `PRAGMA user_version`. 14: each request's session."""
+OLDEST = 13
+"""Oldest version that is upgraded."""
 REQUESTS_KEPT = 100_000
 """Rows of requests, about 20 MB; older ones are deleted when the database is opened and while it is written."""
 SWAPS_KEPT = 10_000
@@ -58,7 +49,6 @@ _TABLES = (
         reasoning_tokens INTEGER, node TEXT, key TEXT, granted_at REAL, stream INTEGER, energy_wh REAL,
         completion_estimate INTEGER, session TEXT
     )""",
-    "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases: cost every request, and no query used it
     """CREATE TABLE IF NOT EXISTS loads (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, measure TEXT,
         steady_bytes INTEGER, peak_bytes INTEGER, after_prompt_bytes INTEGER, spoilt TEXT, curve TEXT NOT NULL
@@ -116,21 +106,7 @@ _TABLES = (
         at REAL NOT NULL, level TEXT NOT NULL, code TEXT NOT NULL, text TEXT NOT NULL, profile TEXT
     )""",
 )
-_ADDED = {
-    2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
-    5: ("ALTER TABLE requests ADD COLUMN reasoning_tokens INTEGER",),
-    9: ("ALTER TABLE swaps ADD COLUMN nodes TEXT",),
-    10: ("ALTER TABLE requests ADD COLUMN node TEXT",),
-    11: (
-        "ALTER TABLE swaps ADD COLUMN record TEXT",
-        "ALTER TABLE requests ADD COLUMN key TEXT",
-        "ALTER TABLE requests ADD COLUMN granted_at REAL",
-        "ALTER TABLE requests ADD COLUMN stream INTEGER",
-        "ALTER TABLE requests ADD COLUMN energy_wh REAL",
-    ),
-    13: ("ALTER TABLE requests ADD COLUMN completion_estimate INTEGER",),
-    14: ("ALTER TABLE requests ADD COLUMN session TEXT",),
-}
+_ADDED = {14: "ALTER TABLE requests ADD COLUMN session TEXT"}
 """Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 
 _KEPT = {
@@ -204,15 +180,11 @@ def close_to_others(path: Path) -> int | None:
 def _bring_up_to_date(database: sqlite3.Connection) -> None:
     database.execute("BEGIN IMMEDIATE")
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in range(VERSION + 1):
-        raise sqlite3.DatabaseError(f"its schema has version {version}, and this sparkdash knows {VERSION}")
-    added = [statement for since, group in _ADDED.items() if 0 < version < since for statement in group]
+    if version not in (0, *range(OLDEST, VERSION + 1)):
+        raise sqlite3.DatabaseError(f"its schema has version {version}, and this sparkdash knows {OLDEST} to {VERSION}")
+    added = [statement for since, statement in _ADDED.items() if 0 < version < since]
     for statement in (*added, *_TABLES):
         database.execute(statement)
     trim(database)
-    if 0 < version < HISTORY_SINCE:  # takes half a second for all requests that are kept
-        found = database.execute(f"SELECT {REQUEST_COLUMNS} FROM requests")  # noqa: S608 - constants
-        for statement, row in sums_of(map(parse_request, found)):
-            database.execute(statement, row)
     database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")

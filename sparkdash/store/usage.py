@@ -231,8 +231,6 @@ def select_rows(
 
 LATE_S = HOUR_S
 """Pause after the end of an hour or a day before it is added up."""
-AT_ONCE_S = 31 * DAY_S
-"""Time whose hours are added up at once: an older file's two years take a second of the thread for each month."""
 BOX_HOURS, PROFILE_HOURS, PROFILE_DAYS = -1, -HOUR_S, -DAY_S
 """Numbers under which `history_rolled` says how far these tables are complete."""
 
@@ -278,14 +276,11 @@ def _complete(database: sqlite3.Connection, source: UsageSpan, table: str, numbe
     begin = _begin(database, table, number, source.end)
     if begin == source.end:
         return begin
-    query = f"SELECT min(start) FROM {source.table} WHERE start >= ?"  # noqa: S608 - constants
-    (first,) = database.execute(query, (begin,)).fetchone()
-    end = source.end if first is None else min(source.end, first + AT_ONCE_S)
-    rows = select_rows(database, UsageSpan(source.table, begin, end))
+    rows = select_rows(database, UsageSpan(source.table, begin, source.end))
     of_box = number == BOX_HOURS
     _put(database, table, group_rows(rows, lambda row: (row[0], "" if of_box else row[1], "", "")))
-    _set_complete(database, number, end)
-    return end
+    _set_complete(database, number, source.end)
+    return source.end
 
 
 def _begin(database: sqlite3.Connection, table: str, number: int, end: int) -> int:

@@ -11,24 +11,6 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.units import GIB
 
-VERSION_1 = """
-CREATE TABLE swaps (
-    id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
-    outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT
-);
-CREATE INDEX swaps_by_fingerprint ON swaps (fingerprint, at);
-CREATE TABLE requests (
-    id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
-    state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER, cached_tokens INTEGER,
-    completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT
-);
-CREATE INDEX requests_by_time ON requests (at);
-INSERT INTO swaps VALUES ('1', 1.0, 'a', 'f', 'request', 'done', 70.0, '{"load": 70.0}', NULL);
-INSERT INTO requests (id, at, profile, client, route, state) VALUES ('r', 1.0, 'a', 'curl', '/v1/models', 'done');
-PRAGMA user_version = 1;
-"""
-"""Database as the first release wrote it."""
-
 
 def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome = SwapOutcome.DONE) -> Swap:
     return Swap(

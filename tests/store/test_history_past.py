@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import stored
 from recorded import START, asked, sample
-from stored import VERSION_1, swap
+from stored import swap
 
 from sparkdash.domain.engine import Incident
 from sparkdash.domain.event import Level, Notice
@@ -165,20 +163,6 @@ async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_i
     assert past.notices == (notice,)
     alpha = past.figures["alpha"]
     assert (alpha.best, alpha.decode_tok_s, len(alpha.rates)) == (50.0, 50.0, 20)
-
-
-async def test_a_swap_of_an_older_file_is_shown_too(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(VERSION_1)
-        database.execute("INSERT INTO swaps VALUES ('2', 9, 'b', 'f', 'user', 'failed', 5, '{}', 'engine_crash')")
-        database.commit()
-    async with Store.opened(path, lambda _: None) as store:
-        newest, oldest = store.past.swaps
-    assert (newest.target, newest.outcome, newest.failure and newest.failure.code) == (
-        "b", SwapOutcome.FAILED, "engine_crash",
-    )  # fmt: skip
-    assert (oldest.target, oldest.ended_at, oldest.outcome) == ("a", 71.0, SwapOutcome.DONE)
 
 
 async def test_a_database_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from recorded import START, asked
-from stored import VERSION_1, rows
+from stored import rows
 
 from sparkdash.domain.history import Quantiles, UsageReport, UsageSelection, UsageTotals
 from sparkdash.domain.request import Request, RequestState
@@ -156,20 +156,6 @@ def test_sums_over_clients_and_profiles_tell_the_same_as_the_rows_that_they_are_
         assert summed.total.wait_total_s == pytest.approx(plain.total.wait_total_s)
 
 
-def test_an_older_files_hours_are_added_up_month_by_month(tmp_path: Path) -> None:
-    with closing(schema.connect(tmp_path / "past.db")) as database:
-        made = [asked(n, START + n * 20 * DAY, energy_wh=0.5) for n in range(5)]
-        for statement, row in sums_of(made):
-            database.execute(statement, row)
-        selection = UsageSelection(by="hour", since=START, until=START + 100 * DAY)
-        added_up = []
-        for _ in range(4):
-            usage.complete_sums(database, START + 100 * DAY)
-            added_up.append(database.execute("SELECT count(*) FROM usage_box_hours").fetchone()[0])
-            same(usage.read_usage(database, selection).total, made)
-    assert added_up == [2, 4, 5, 5]
-
-
 def test_many_sketches_are_added_as_one_after_the_other() -> None:
     chance = random.Random(7)
     for number, least in ((1, 1), (3, 0), (90, 1), (90, 0)):
@@ -219,24 +205,6 @@ async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(tmp_pat
         assert report.total.requests == 40
         within_a_hundredth(report.total.ttft_s, [one.ttft_s or 0.0 for one in made])
     assert rows(path, "SELECT count(*) FROM usage_hours") == [(1,)]
-
-
-async def test_the_requests_of_an_older_file_are_added_up_once(tmp_path: Path) -> None:
-    """So that the past of a box begins before its update."""
-    path = tmp_path / "sparkdash.db"
-    database = sqlite3.connect(path)
-    database.executescript(VERSION_1)
-    database.execute(
-        "INSERT INTO requests VALUES ('s', ?, 'a', 'curl', '/v1/chat/completions', 'done', 200, ?, 0.5, 10, 5, 7, 40.0,"
-        " 'stop', NULL)",
-        (START, START + 1),
-    )
-    database.commit()
-    database.close()
-    for _ in range(2):
-        async with Store.opened(path, lambda _: None) as store:
-            report = await store.history.usage(UsageSelection(by="profile", since=START, until=START + HOUR))
-            assert [(row.group, row.requests, row.output_tokens) for row in report.rows] == [("a", 1, 7)]
 
 
 def test_a_client_that_invents_names_fills_no_database() -> None:

@@ -14,55 +14,31 @@ import pytest
 from logs import capture_logs
 from recorded import START, sample
 from recorded import asked as past_request
-from stored import VERSION_1, asked, load, rows, swap
+from stored import asked, rows, swap
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step
-from sparkdash.store import Store, past, schema, transactions, usage
+from sparkdash.store import Store, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.figures import SecondRow
 from sparkdash.store.transactions import AT_ONCE
 
-VERSION_3 = """
-ALTER TABLE swaps ADD COLUMN kin TEXT;
-ALTER TABLE swaps ADD COLUMN steps TEXT;
-PRAGMA user_version = 3;
-"""
-"""What the one before reasoning tokens made of it, as far as it concerns what is there."""
 
-
-async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> None:
+async def test_a_file_of_the_version_before_keeps_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "sparkdash.db"
-    database = sqlite3.connect(path)
-    database.executescript(VERSION_1)
-    database.close()
-    assert past.read_loads(path) == ()
-
-
-@pytest.mark.parametrize("more", ["", VERSION_3])
-async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: str) -> None:
-    path = tmp_path / "sparkdash.db"
-    database = sqlite3.connect(path)
-    database.executescript(VERSION_1 + more)
-    database.close()
-    for _ in range(2):
+    async with Store.opened(path, lambda _: None) as store:
+        store.record_swap(swap("1", 70), "f")
+        store.record_request(past_request(1, START))
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("ALTER TABLE requests DROP COLUMN session; PRAGMA user_version = 13;")
+    for number in (2, 3):
         async with Store.opened(path, lambda _: None) as store:
             assert store.expected_s("f") == 70
-            assert store.steps("f") == ()
-            store.record_load(load("1", 60), "a", "f")
-            store.record_request(
-                Request(
-                    id="s", client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=2.0, error="e",
-                    reasoning_tokens=7, node="spark2", completion_estimate=5,
-                )
-            )  # fmt: skip
+            store.record_request(past_request(number, START))
     assert rows(path, "PRAGMA user_version") == [(14,)]
-    assert rows(path, "SELECT id, kin, steps, nodes FROM swaps") == [("1", None, None, None)]
-    columns = "SELECT id, error, reasoning_tokens, node, completion_estimate FROM requests ORDER BY id"
-    assert rows(path, columns) == [("r", None, None, None, None), ("s", "e", 7, "spark2", 5)]
-    assert rows(path, "SELECT count(*) FROM loads") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM requests") == [(3,)]
 
 
 def modes(path: Path) -> list[str]:
@@ -87,7 +63,7 @@ def full(_: Path, store: Store) -> Iterator[None]:
     database.execute("PRAGMA max_page_count = 1000000")
 
 
-@pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder", "rows"])
+@pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "older", "no folder", "rows"])
 async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "sparkdash.db"
     match damage:
@@ -95,14 +71,11 @@ async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path:
             path.write_bytes(b"this is not a database, whatever its name says" * 100)
         case "folder":
             path.mkdir()
-        case "newer":
+        case "newer" | "older":
             database = sqlite3.connect(path)
-            database.execute("PRAGMA user_version = 99")
+            database.execute(f"PRAGMA user_version = {99 if damage == 'newer' else 12}")
             database.close()
         case "rows":
-            database = sqlite3.connect(path)
-            database.executescript(VERSION_1)
-            database.close()
             async with Store.opened(path, lambda _: None) as store:
                 store.record_swap(swap("2", 100), "f")
             database = sqlite3.connect(path)
