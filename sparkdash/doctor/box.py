@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import CheckResult, Readings, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, Readings, check, fail, note, ok, unknown
 from sparkdash.domain.metric import Gpu
 from sparkdash.telemetry.power import BUSY, CURE, describe_gpu, is_stuck
 from sparkdash.units import KIB
@@ -13,16 +13,6 @@ from sparkdash.units import KIB
 OS_RELEASE = "/etc/os-release"
 DGX_RELEASE = "/etc/dgx-release"
 PRODUCT = "/sys/class/dmi/id/product_name"
-CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
-DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
-NEEDED = frozenset({"memory", "pids"})
-_DROP_IN = "/etc/systemd/system/user@.service.d"
-DELEGATE = (
-    f"sudo mkdir -p {_DROP_IN}; printf '[Service]\\nDelegate=yes\\n' | sudo tee {_DROP_IN}/delegate.conf; "
-    "sudo systemctl daemon-reload; then log out and in"
-)
-"""Writes a file, as `systemctl set-property` refuses templates, and Delegate= for existing units."""
-
 _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 
 
@@ -44,29 +34,6 @@ def system(readings: Readings) -> Iterator[CheckResult]:
         yield ok(f"DGX OS {release} ({DGX_RELEASE}): {about}.")
     else:
         yield note(f"{about}: not DGX OS ({DGX_RELEASE} is not there).")
-
-
-@check("cgroups", "cgroups v2, with the controllers that rootless containers need.", reads=(CONTROLLERS, DELEGATED))
-def cgroups(readings: Readings) -> Iterator[CheckResult]:
-    if readings.file(CONTROLLERS) is None:
-        yield warn(
-            f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman drops v1.",
-            "kernel command line: systemd.unified_cgroup_hierarchy=1",
-        )
-        return
-    if not readings.rootless:
-        yield ok(f"v2 ({CONTROLLERS}); podman runs as root.")
-        return
-    delegated = readings.file(DELEGATED)
-    if delegated is None:
-        yield note(f"v2; no user manager runs for this user ({readings.path(DELEGATED)} is not there).")
-    elif missing := NEEDED - set(delegated.split()):
-        yield warn(
-            f"v2, but {' and '.join(sorted(missing))} not delegated to this user ({readings.path(DELEGATED)}).",
-            DELEGATE,
-        )
-    else:
-        yield ok(f"v2, delegated to this user: {' '.join(delegated.split())}.")
 
 
 def _values(text: str | None) -> dict[str, str]:

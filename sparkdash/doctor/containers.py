@@ -160,11 +160,6 @@ def images(readings: Readings) -> Iterator[CheckResult]:
             f"Images are on a network file system, where rootless podman cannot keep layers: {room}.",
             'graphroot = "/var/tmp/containers" under [storage] in ~/.config/containers/storage.conf',
         )
-    elif driver == "vfs" and program == "podman":
-        yield warn(
-            f"The driver vfs copies every layer whole: {room}.",
-            'driver = "overlay" in ~/.config/containers/storage.conf, then podman system reset (it removes all images)',
-        )
     elif disk.free < FULL:
         yield fail(f"{room}: no image fits.", f"{program} image prune --all")
     elif disk.free < SCARCE:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from sparkdash import __version__
@@ -97,12 +95,6 @@ def disk(readings: Readings) -> Iterator[CheckResult]:
         yield ok(f"{read}. {each}.")
 
 
-STATES = "/sys/class/infiniband/*/ports/*/state"
-RATES = "/sys/class/infiniband/*/ports/*/rate"
-
-_FUNCTION = re.compile(r"f\d+$")
-
-
 @check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
 def port(readings: Readings) -> Iterator[CheckResult]:
     wanted = readings.settings.port
@@ -131,44 +123,6 @@ def _who(holder: Listener) -> str:
     if holder.pid is None:
         return "a program of another user"
     return f"{holder.program or 'a program'} (pid {holder.pid})"
-
-
-@check("roce", "The RDMA links to a second box, if any.", reads=(STATES, RATES))
-def roce(readings: Readings) -> Iterator[CheckResult]:
-    """Check both devices of each socket, one per PCIe half: the full rate needs both up."""
-    states = {_device(path): state.strip() for path, state in readings.matching(STATES).items()}
-    rates = {_device(path): rate.strip() for path, rate in readings.matching(RATES).items()}
-    if not states:
-        yield note("No RDMA device (/sys/class/infiniband).")
-        return
-    up = [_device(path) for path, state in readings.matching(STATES).items() if "ACTIVE" in state]
-    about = ", ".join(f"{device} {rates.get(device, '-')}" for device in up)
-    halves = [device for device in _halves(states, set(up)) if device not in up]
-    if halves:
-        down = ", ".join(f"{device} ({states[device]})" for device in halves)
-        yield warn(
-            f"Half a cable's rate: up {about}; down {down} (/sys/class/infiniband).",
-            f"Bring up the interfaces of {', '.join(halves)}; `ibdev2netdev` names them.",
-        )
-    elif up:
-        yield ok(f"Up: {about} (/sys/class/infiniband).")
-    else:
-        yield ok(f"No cable: {', '.join(states)} are down (/sys/class/infiniband).")
-
-
-def _halves(devices: Iterable[str], up: set[str]) -> Iterator[str]:
-    """Devices of sockets with one device up: rocep1s0f1 and roceP2p1s0f1 are one socket."""
-    sockets: dict[str, list[str]] = defaultdict(list)
-    for device in devices:
-        function = _FUNCTION.search(device)
-        sockets[function[0] if function else device].append(device)
-    for socket in sockets.values():
-        if up & set(socket):
-            yield from socket
-
-
-def _device(path: str) -> str:
-    return path.split("/")[4]
 
 
 AGAIN = "sparkdash stop --daemon, then start it again"

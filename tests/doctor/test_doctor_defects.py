@@ -37,7 +37,6 @@ GRAPH = "/home/lab/.local/share/containers/storage"
 WEIGHTS = "/home/lab/.cache/huggingface"
 OTHER = "/etc/cdi/nvidia.yaml"
 OURS = "/run/cdi/nvidia.yaml"
-IB = "/sys/class/infiniband"
 USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
@@ -92,7 +91,6 @@ DEFECTS = {
     "no default of seccomp": Defect(lambda s: s.remove("/usr/share/containers/seccomp.json"), "io-uring", Status.NOTE, "no default seccomp profile", "apt install containers-common"),
     "a kernel without io_uring": Defect(lambda s: s.write("/proc/sys/kernel/io_uring_disabled", "2\n"), "io-uring", Status.NOTE, "The kernel refuses io_uring"),
     "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),
-    "images are copied whole": Defect(lambda s: s.commands.update({check.COMMAND: box.info(driver="vfs")}), "images", Status.WARN, "vfs", 'driver = "overlay"'),
     "no room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 3 * GIB)}), "images", Status.FAIL, "3.0 GiB of 900.0 GiB free", "image prune"),
     "little room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 41 * GIB)}), "images", Status.WARN, "41.0 GiB", "image prune"),
     "no CDI spec": Defect(lambda s: s.remove(OURS), "cdi", Status.FAIL, "No CDI spec offers nvidia.com/gpu", "restart nvidia-cdi-refresh", also=frozenset({"cdi-version", "cdi-driver"})),
@@ -113,11 +111,8 @@ DEFECTS = {
     "large pages": Defect(lambda s: s.changes.update(page_size=64 * KIB), "page-size", Status.NOTE, "64 KiB pages and driver 580.142"),
     "the stuck low-power state": Defect(lambda s: s.gpu.__setitem__(slice(None), [box.STUCK] * 3), "gpu-power", Status.FAIL, "96 % busy, 799 MHz, 19.5 W, held back by nothing", "Unplug"),
     "what the daemon has seen": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "podman", low_power=True)), "gpu-power", Status.FAIL, "The daemon sees", "Unplug"),
-    "cgroups v1": Defect(lambda s: s.remove("/sys/fs/cgroup/cgroup.controllers"), "cgroups", Status.WARN, "not v2", "unified_cgroup_hierarchy"),
-    "memory is not delegated": Defect(lambda s: s.write("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/cgroup.controllers", "cpu pids\n"), "cgroups", Status.WARN, "memory not delegated", "/etc/systemd/system/user@.service.d"),
     "no subordinate ids": Defect(lambda s: s.write("/etc/subgid", "other:100000:65536\n"), "rootless", Status.FAIL, "0 in /etc/subgid", "--add-subgids"),
     "no linger": Defect(lambda s: s.remove("/var/lib/systemd/linger/lab"), "linger", Status.WARN, "last logout", "enable-linger"),
-    "half a cable": Defect(lambda s: s.write(f"{IB}/roceP2p1s0f1/ports/1/state", "1: DOWN\n"), "roce", Status.WARN, "down roceP2p1s0f1 (1: DOWN)", "ibdev2netdev"),
     "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
     "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
     "memory kept for kexec handover": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(CmaTotal=0, CmaFree=9_751_000)), "handover", Status.WARN, "9.3 GiB", "kho=off"),

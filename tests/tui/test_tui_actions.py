@@ -193,12 +193,12 @@ async def test_the_box_page_examines_once_and_has_the_power_where_no_doctor_is(s
         on.daemon.refuses = None
         on.daemon.diagnosis = Diagnosis(findings=(
             Finding(name="weights", status=Status.OK, evidence="41 % of the disk is free"),
-            Finding(name="roce", status=Status.WARN, evidence="rocep1s0f0 is down", fix="sudo ip link set up"),
+            Finding(name="linger", status=Status.WARN, evidence="engines end", fix="loginctl enable-linger"),
         ))  # fmt: skip
         on.daemon.asked.clear()
         await on.press("1", "7", "1", "7")
         told = [row for row in on.rows if row.startswith(("warn", "ok", "→"))]
-        assert told == ["warn roce rocep1s0f0 is down", "→ sudo ip link set up", "ok weights 41 % of the disk is free"]
+        assert told == ["warn linger engines end", "→ loginctl enable-linger", "ok weights 41 % of the disk is free"]
         assert on.daemon.asked.count(("doctor",)) == 1
         assert "power and clock" not in on.text
 
