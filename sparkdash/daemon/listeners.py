@@ -221,8 +221,8 @@ def publish_notice(publish: Callable[[Notice], object], most: int) -> None:
     """Publish a notice that the limit of connections is met, and log it."""
     LOG.warning("the limit of connections is met", most=most)
     text = (
-        f"{most} connections are open, as many as the limit of open files allows: idle ones are closed for new clients, "
-        "which are refused where there is none. "
+        f"{most} connections are open, as many as the limit of open files allows: "
+        "idle ones are closed for new clients, which are refused where there is none. "
         "Raise the limit: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
     )
     publish(Notice(level=Level.WARNING, code="connections_full", text=text))

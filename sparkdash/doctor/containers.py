@@ -143,14 +143,7 @@ def images(readings: Readings) -> Iterator[CheckResult]:
     if (program := readings.settings.runtime) == "process":
         yield note("The settings run engines as plain processes, which need no images.")
         return
-    if program == "docker":
-        told = podman_info.docker_info(readings.ran(podman_info.DOCKER) or CommandResult(1, "", ""))
-        root, driver = told.get("DockerRootDir"), told.get("Driver")
-        if not root:
-            raise Unreadable("`docker info` fails, see the check podman")
-    else:
-        info = podman_info.podman_info_of(readings)
-        root, driver = info.graph_root, info.graph_driver
+    root, driver = _docker_store(readings) if program == "docker" else _podman_store(readings)
     kind = file_system(root, readings.file(MOUNTS) or "")
     disk = readings.disk("{graphroot}")
     where = f"{root} ({driver} on {kind or 'an unknown file system'}, {program} info)"
@@ -166,6 +159,18 @@ def images(readings: Readings) -> Iterator[CheckResult]:
         yield warn(f"{room}: an image has about 20 GB, and an update needs it twice.", f"{program} image prune")
     else:
         yield ok(f"{room}.")
+
+
+def _docker_store(readings: Readings) -> tuple[str, str | None]:
+    told = podman_info.docker_info(readings.ran(podman_info.DOCKER) or CommandResult(1, "", ""))
+    if root := told.get("DockerRootDir"):
+        return root, told.get("Driver")
+    raise Unreadable("`docker info` fails, see the check podman")
+
+
+def _podman_store(readings: Readings) -> tuple[str, str]:
+    info = podman_info.podman_info_of(readings)
+    return info.graph_root, info.graph_driver
 
 
 IO_URING = "/proc/sys/kernel/io_uring_disabled"

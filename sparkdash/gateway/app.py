@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -78,6 +78,13 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
 
 
 Handler = Callable[[Deps, Exchange], Awaitable[None]]
+
+
+_HANDLERS: Mapping[str, Handler] = {
+    **dict.fromkeys(OLLAMA, ollama.serve_ollama),
+    METRICS: serve_metrics,
+    llama_swap.RUNNING: llama_swap.serve_running,
+}
 
 
 class MatchedRoute(NamedTuple):
@@ -190,14 +197,10 @@ class Gateway:
 
     def _handler(self, head: ParsedHead) -> Handler:
         path = head.path
-        if path.rstrip("/") in OLLAMA:
-            return ollama.serve_ollama
-        if path.rstrip("/") == METRICS:
-            return serve_metrics
+        if (handler := _HANDLERS.get(path.rstrip("/"))) is not None:
+            return handler
         if path.startswith("/api/"):
             return self._serve_control
-        if path.rstrip("/") == llama_swap.RUNNING:
-            return llama_swap.serve_running
         if head.method == "GET" and is_llama_swap_command(path):
             return llama_swap.serve_command
         if path.startswith("/upstream/"):

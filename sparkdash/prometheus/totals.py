@@ -73,7 +73,7 @@ class RequestTotals:
         if client not in self.clients:
             client = self.client_label(client)
         route = request.route if request.route in ROUTES else OTHER
-        code = "" if request.status is None else str(request.status)
+        code = str(request.status or "")
         self.requests[profile, client, route, code, _finish(request)] += 1
         if request.finished_at is not None:
             self.durations[profile, client].observe(request.finished_at - request.started_at)

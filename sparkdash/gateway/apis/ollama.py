@@ -6,14 +6,14 @@ A chat goes through `passthrough` as an ordinary request; ollama_wire translates
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.images import Inventory, Stock
-from sparkdash.domain.profile import AUTO, Ability, ProfileSummary
+from sparkdash.domain.profile import AUTO, Ability, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv
@@ -520,21 +520,23 @@ def _show(deps: Deps, key: Key | None, body: Mapping[str, Any]) -> dict[str, Any
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
     weights, whole = _weights(deps, found), deps.catalog().find(found)
-    told = whole.can
-    can = {
-        "tools": adapter_of(whole).takes_tools(whole) if told is None else Ability.TOOLS in told,
-        "thinking": bool(argv.lookup(whole.args, "reasoning-parser")) if told is None else Ability.REASONING in told,
-        "vision": profile.sees,
-    }
     return {
         "modelfile": f"# {profile.about}" if profile.about else "",
         "parameters": "",
         "template": "",
         "details": _details(profile.name, weights),
         "model_info": _model_info(word, profile, weights),
-        "capabilities": ["completion", *(word for word, does in can.items() if does)],
+        "capabilities": ["completion", *_abilities(whole), *(("vision",) if profile.sees else ())],
         "modified_at": rfc3339(snapshot.daemon.started_at),
     }
+
+
+def _abilities(profile: Profile) -> Iterator[str]:
+    told = profile.can
+    if adapter_of(profile).takes_tools(profile) if told is None else Ability.TOOLS in told:
+        yield "tools"
+    if argv.lookup(profile.args, "reasoning-parser") if told is None else Ability.REASONING in told:
+        yield "thinking"
 
 
 def _model_info(name: str, profile: ProfileSummary, weights: WeightFacts | None) -> dict[str, Any]:

@@ -234,8 +234,9 @@ def served_elsewhere(deps: Deps, exchange: Exchange, route: Route) -> str:
         return tasks is not None and route.task in tasks
 
     names = [one.name for one in snapshot.profiles if one.cannot_run is None and does(one.name)]
-    running = [name for name in names if (engine := snapshot.engines.get(name)) and engine.state in _RUNS]
-    named = [*(f"{name} (runs)" for name in running), *(name for name in names if name not in running)]
+    running = {name for name, engine in snapshot.engines.items() if engine.state in _RUNS}
+    names.sort(key=lambda one: one not in running)
+    named = [f"{name} (runs)" if name in running else name for name in names]
     return f"Use {' or '.join(named[:OTHERS])}. " if named else ""
 
 
