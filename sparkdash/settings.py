@@ -203,6 +203,12 @@ class Settings(BaseModel):
     """Most requests that wait; further ones are refused with Retry-After."""
     hold_headers_s: float = Field(default=3.0, ge=0)
     """Seconds for which a waiting stream's status is held back, so that it is the true one; after them, keep-alives."""
+    progress_as_reasoning: bool = False
+    """Whether a waiting chat or messages stream is told the progress of the load as reasoning text.
+
+    Off: several agents send it back in their next turn (where it is taken out again), and some count its tokens. A
+    single request asks for it with the header `x-sparkdash-progress: reasoning`.
+    """
     padded_clients: tuple[str, ...] = ()
     """User-Agents, `*` allowed, whose waiting requests without `stream` get white space while the model loads.
 
@@ -323,7 +329,7 @@ def parse_settings(text: str, path: Path) -> Settings:
     return _validated(values, dict.fromkeys(values, str(path)))
 
 
-_RETIRED = frozenset({"alerts", "hooks", "progress_as_reasoning", "translator_idle_s", "uploads_limit_mib"})
+_RETIRED = frozenset({"alerts", "hooks", "translator_idle_s", "uploads_limit_mib"})
 """Keys of earlier versions that say nothing any more; a file that has them is read without them."""
 
 

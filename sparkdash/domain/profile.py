@@ -181,6 +181,7 @@ class FixName(StrEnum):
     RESPONSES_CLIENT_METADATA = "responses-client-metadata"
     DEVELOPER_AS_SYSTEM = "developer-as-system"
     ONE_SYSTEM_MESSAGE = "one-system-message"
+    ECHOED_PROGRESS = "echoed-progress"
 
 
 class Published(Frozen):

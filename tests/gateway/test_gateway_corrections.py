@@ -118,6 +118,26 @@ def test_most_requests_are_left_as_they_are() -> None:
     assert changed == {"claude-code"}
 
 
+def test_progress_that_an_agent_sends_back_is_taken_out() -> None:
+    """Our lines were no reasoning of the model; its own stay, and so does a user who writes of sparkdash."""
+    ours = "[sparkdash] alpha: loading 42%\n"
+    messages = [
+        {"role": "user", "content": "[sparkdash] is this yours?"},
+        {"role": "assistant", "content": "a", "reasoning_content": ours + ours},
+        {"role": "assistant", "content": "b", "reasoning": ours + "I think.\nSo [sparkdash]"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": ours, "signature": ""}, {"type": "text"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": ours + "Hm."}]},
+    ]
+    made = through({"messages": messages}, "/v1/chat/completions", NEW_VLLM)["messages"]
+    assert made == [
+        messages[0],
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning": "I think.\nSo [sparkdash]"},
+        {"role": "assistant", "content": [{"type": "text"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}]},
+    ]
+
+
 STRICT = CompatTarget(adapter(EngineKind.LLAMACPP), system_first=True)
 
 
@@ -187,7 +207,7 @@ def test_a_limit_by_another_protocols_name_counts() -> None:
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])
 def test_odd_bodies_are_the_engines_to_refuse(path: str, value: Any) -> None:
     """No shape of these keys breaks a rule."""
-    keys = ("system", "messages", "tools", "input", "thinking", "reasoning", "encrypted_content")
+    keys = ("system", "messages", "tools", "input", "thinking", "reasoning", "encrypted_content", "[sparkdash]")
     for target in TARGETS:
         through(dict.fromkeys(keys, value) | {"x": "x-anthropic-billing-header"}, path, target)
 

@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.splices import ContinuedResponse, Splice, WithoutUsage, mirror_splice
+from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage, mirror_splice
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.sse import Frame, Frames
 
@@ -26,6 +26,7 @@ ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", "mixed": b""}
 SPLICES: dict[str, Callable[[], Splice]] = {
     "without usage": WithoutUsage,
     "response": lambda: ContinuedResponse("resp_ours", 3),
+    "message": ContinuedMessage,
     "mirror": lambda: mirror_splice(stream=True, before=None),
 }
 COUNTS = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
@@ -151,6 +152,16 @@ def test_a_whole_frame_leaves_at_once_with_any_line_end(ends: str) -> None:
     splice, frame = WithoutUsage(), ended(BEFORE, ends)
     assert splice.feed(frame[:9]) == b""
     assert splice.feed(frame[9:]) == frame
+
+
+def test_the_counts_of_a_message_keep_the_fields_around_them() -> None:
+    """Only the JSON object is written anew."""
+    start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":9}}}\n\n'
+    delta = b': {a note}\nevent: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":2}}\nid: 7\n\n'
+    splice = ContinuedMessage()
+    splice.feed(start)
+    assert splice.feed(delta) == delta.replace(b'{"output', b'{"input_tokens":9,"output')
+    assert splice.feed(b"event: message_delta\ndata: none\n\n") == b"event: message_delta\ndata: none\n\n"
 
 
 @pytest.mark.parametrize("ends", ["crlf", "cr"])

@@ -24,10 +24,11 @@ import pytest
 from leaping import LeapingLoop
 from scripted import streaming
 
-from sparkdash.domain.engine import Engine, EngineState, Liveness, LivenessState, RepairStep
-from sparkdash.domain.event import EngineChanged
+from sparkdash.domain.engine import Engine, EngineState, Liveness, LivenessState, LoadProgress, RepairStep
+from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.request import RequestState
+from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.fallbacks import RetryPlan
@@ -134,6 +135,18 @@ async def everyone(house: Any, clients: dict[str, Patience]) -> set[str]:
     return set(filter(None, gone))
 
 
+async def load_goes_on(house: Any) -> None:
+    """One percent more every nine seconds."""
+    for percent in range(100):
+        progress = LoadProgress(stage="weights", fraction=percent / 100)
+        swap = Swap(
+            id="s", target="alpha", evict=(), cause=SwapCause.REQUEST, phase=SwapPhase.LOAD, started_at=0.0,
+            phase_at=0.0, progress=progress,
+        )  # fmt: skip
+        house.bus.publish(SwapChanged(swap=swap))
+        await asyncio.sleep(9)
+
+
 # --- the house --------------------------------------------------------------------------------------------------
 
 
@@ -167,10 +180,19 @@ def test_a_swap_of_400_s_is_survived_by_all(loading: Any) -> None:
 
 
 def test_who_waits_longer(loading: Any) -> None:
-    """All but Claude Code, which takes no ping for an answer for longer than ten minutes."""
+    """All but Claude Code, which takes no ping for an answer: it waits where it is told how far the load is."""
     one_of_each_patience = {patience: name for name, patience in MEASURED.items()}.values()
     clients = {name: MEASURED[name] for name in one_of_each_patience}
     assert loading(700, lambda house: everyone(house, clients)) == {"claude-code"}
+
+    async def told(house: Any) -> set[str]:
+        progress = asyncio.create_task(load_goes_on(house))
+        try:
+            return await everyone(house, {"claude-code": MEASURED["claude-code"]})
+        finally:
+            progress.cancel()
+
+    assert loading(700, told, progress_as_reasoning=True) == set()
 
 
 def test_what_they_would_do_without_a_word(loading: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,9 +421,10 @@ async def test_a_waiting_stream_is_told_what_is_done_about_the_engine(house: Any
     house.app._deps.bus.publish(EngineChanged(engine=engine))
     house.supervisor.gate.clear()
 
-    house.engine.script = streaming(b"data: x\n\n")
-    asked = {"model": "alpha", "stream": True}
-    async with house.client.stream("POST", "/v1/audio/speech", json=asked) as reply:
+    house.engine.script = streaming(BEGUN["/v1/chat/completions"] + b"data: [DONE]\n\n")
+    body = BODY | {"stream": True}
+    headers = {"x-sparkdash-progress": "reasoning"}
+    async with house.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as reply:
         parts = reply.aiter_text()
         told = await anext(parts)
         house.supervisor.gate.set()

@@ -15,6 +15,7 @@ from sparkdash.gateway.protocol import splices
 from sparkdash.gateway.protocol.splices import (
     FRAME_LIMIT,
     WHOLE_LIMIT,
+    ContinuedMessage,
     ContinuedResponse,
     Ranking,
     Splice,
@@ -134,6 +135,26 @@ def test_a_response_goes_on_where_ours_left_off(recorded_body: Any, name: str) -
     assert splice.number == (7 + len(kept) - 1 if all(numbered) else 6)
     assert {event["response"]["id"] for _, event in made if "response" in event} == {"resp_x"}
     assert theirs[0][1]["response"]["id"].encode() not in whole
+
+
+@pytest.mark.parametrize("name", ["vllm-0.32.0-base-messages-tool-stream", "llama.cpp-0c1e57098-base-messages-stream"])
+def test_a_message_goes_on_after_our_thinking(recorded_body: Any, name: str) -> None:
+    """Cut anywhere: our block is closed, the engine's count on from it, and its prompt's counts come with the last ones."""
+    body = recorded_body(name)
+    theirs = events(body)
+    whole = through(ContinuedMessage(), [body])
+    for seed in range(40):
+        assert through(ContinuedMessage(), cut(body, random.Random(seed))) == whole
+    made = events(whole)
+    assert made[0] == ("content_block_stop", {"type": "content_block_stop", "index": 0})
+    expected = [
+        (name, event | ({"index": event["index"] + 1} if "index" in event else {})) for name, event in theirs[1:]
+    ]
+    counts = theirs[0][1]["message"]["usage"]
+    for name, event in expected:
+        if name == "message_delta":
+            event["usage"] = counts | {key: value for key, value in event["usage"].items() if value is not None}
+    assert made[1:] == expected
 
 
 TEXTS = (

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from scripted import answering
+from scripted import answering, streaming
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
@@ -157,6 +157,25 @@ class TestImpatient:
         assert "interactive" in reply.json()["error"]["hint"]
         assert waiting.supervisor.leases == []
 
+    @pytest.mark.parametrize("ask", ["setting", "header", "nobody"])
+    async def test_a_chat_is_told_how_far_its_engine_is_if_somebody_asked(
+        self, waiting: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, ask: str
+    ) -> None:
+        """As reasoning text, marked as ours, once per change; otherwise the chunks stay empty."""
+        loading(waiting)
+        if ask == "setting":
+            monkeypatch.setitem(settings.__dict__, "progress_as_reasoning", True)
+        headers = {"x-sparkdash-progress": "reasoning"} if ask == "header" else {}
+        async with waiting.client.stream(
+            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}, headers=headers
+        ) as reply:
+            (first, *_), rest = await frames_of(reply)
+            second = await anext(rest)
+            waiting.supervisor.gate.set()
+            deltas = [json.loads(f.removeprefix(b"data: "))["choices"][0]["delta"] for f in (first, second)]
+        told = {"reasoning_content": "[sparkdash] alpha: weights 62 % · about 1m40s left (1m20s to 2m10s)\n"}
+        assert deltas == [{"content": ""} if ask == "nobody" else told, {"content": ""}]
+
     async def test_a_stream_that_is_kept_alive_by_comments_is_told_in_them(self, waiting: Any) -> None:
         loading(waiting)
         async with waiting.client.stream("POST", "/v1/audio/speech", json={"model": "alpha", "stream": True}) as reply:
@@ -208,6 +227,29 @@ class TestImpatient:
         assert [event["sequence_number"] for event in told] == list(range(len(told)))
         assert [event["type"] for event in told[-2:]] == ["response.failed", "error"]
         assert told[-2]["response"]["id"] == told[0]["response"]["id"]
+
+    async def test_messages_are_told_in_a_thinking_block_if_somebody_asked(
+        self, waiting: Any, recorded_body: Any
+    ) -> None:
+        """Claude Code hears nothing else for ten minutes: opened once, closed when the engine begins, whose blocks follow."""
+        loading(waiting)
+        recorded = recorded_body("vllm-0.32.0-base-messages-stream")
+
+        waiting.engine.script = streaming(recorded)
+        headers = {"x-sparkdash-progress": "reasoning"}
+        asked = {"model": "alpha", "stream": True}
+        async with waiting.client.stream("POST", "/v1/messages", json=asked, headers=headers) as reply:
+            ours, rest = await frames_of(reply)
+            waiting.supervisor.gate.set()
+            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
+        told = [json.loads(frame.split(b"data: ")[1]) for frame in content.removesuffix(b"\n\n").split(b"\n\n")]
+        words = [event["type"] for event in told if event["type"] != "ping"]
+        assert words[:4] == ["message_start", "content_block_start", "content_block_delta", "content_block_stop"]
+        assert told[2]["delta"]["thinking"].startswith("[sparkdash] alpha: weights 62 %")
+        assert words.count("message_start") == words.count("message_stop") == 1
+        starts = [event["index"] for event in told if event["type"] == "content_block_start"]
+        assert starts == list(range(len(starts)))
+        assert (await waiting.ended()).prompt_tokens == 17
 
     async def test_a_load_that_fails_is_told_once_and_for_all(self, waiting: Any) -> None:
         """Chat: the words on which agents stop posting, the reason for programs, then [DONE]."""

@@ -16,21 +16,28 @@ from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.wire import ResponseHeaders
 
 COMMENT = b":\n\n"
+PROGRESS_MARK = "[sparkdash]"
+"""Prefix of reasoning text that no model wrote; several agents send it back in their next turn."""
 DONE = b"data: [DONE]\n\n"
 
 
 class KeepAliveFrames:
     """Keep-alives of one waiting stream: `next()` gives the bytes of the next one.
 
-    The reason for the wait goes into a comment where the protocol allows comments.
+    The reason for the wait goes into a comment where the protocol allows comments. With `reasoning` it goes into a chat
+    as `reasoning_content` and into messages as a thinking block, marked with PROGRESS_MARK.
     """
 
-    def __init__(self, dialect: Dialect, request_id: str, model: str, now: float) -> None:
+    def __init__(self, dialect: Dialect, request_id: str, model: str, now: float, *, reasoning: bool = False) -> None:
         self._dialect = dialect
         self._id = request_id
         self.model = model
         self._created = int(now)
         self.events_sent = 0
+        self._reasoning = reasoning
+        self._last_news = ""
+        self.has_open_thinking = False
+        """Whether our thinking block is open in a messages stream."""
 
     @property
     def response_id(self) -> str:
@@ -40,22 +47,59 @@ class KeepAliveFrames:
     def next(self, waits_for: str = "") -> bytes:
         """Return the next keep-alive, one or two whole frames. `waits_for` is one line of text."""
         first = self.events_sent == 0
+        news = self._news(waits_for)
         if self._dialect is Dialect.RESPONSES:
             return self._responses(first)
         self.events_sent += 1
         match self._dialect:
             case Dialect.CHAT:
-                return data_frame(self._chunk())
+                return data_frame(self._chunk(news))
             case Dialect.COMPLETIONS:
                 return data_frame(self._text())
             case Dialect.MESSAGES:
-                return event_frame("ping", {"type": "ping"})  # the one frame that may come before message_start
+                return self._messages(news)
             case _:
                 return b": " + " ".join(waits_for.split()).encode() + b"\n\n" if waits_for else COMMENT
 
-    def _chunk(self) -> dict[str, Any]:
+    def _news(self, waits_for: str) -> str:
+        """Return one line of reasoning; empty unless the client wants it and it is new."""
+        if not self._reasoning or waits_for in ("", self._last_news):
+            return ""
+        self._last_news = waits_for
+        return f"{PROGRESS_MARK} {waits_for}\n"
+
+    def _messages(self, news: str) -> bytes:
+        """Return a ping, the one frame that may come before message_start, or frames with the news."""
+        if not news:
+            return event_frame("ping", {"type": "ping"})
+        delta = {"type": "thinking_delta", "thinking": news}
+        frame = event_frame("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
+        if self.has_open_thinking:
+            return frame
+        self.has_open_thinking = True
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        return (
+            event_frame("message_start", {"type": "message_start", "message": self._message()})
+            + event_frame("content_block_start", {"type": "content_block_start", "index": 0, "content_block": block})
+            + frame
+        )
+
+    def _message(self) -> dict[str, Any]:
+        return {
+            "id": f"msg_{self._id}",
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+
+    def _chunk(self, news: str) -> dict[str, Any]:
         """Build a chat chunk without a role: the engine's first chunk has one, and openai-python would join the two."""
-        choice = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}
+        delta = {"reasoning_content": news} if news else {"content": ""}
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._openai("chatcmpl", "chat.completion.chunk") | {"choices": [choice]}
 
     def _text(self) -> dict[str, Any]:

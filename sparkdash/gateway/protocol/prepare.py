@@ -19,6 +19,7 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.argv import version_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.protocol.frames import PROGRESS_MARK
 from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.gateway.protocol.splices import RERANK_PATHS, Ranking, as_texts
@@ -368,6 +369,40 @@ def _without_metadata(body: Body, _target: CompatTarget) -> Changes:
     return {"client_metadata": GONE} if "client_metadata" in body else {}
 
 
+def _without_progress(body: Body, _target: CompatTarget) -> Changes:
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return {}
+    made = [_not_ours(message) if isinstance(message, dict) else message for message in messages]
+    return {} if made == messages else {"messages": made}
+
+
+def _not_ours(message: dict[str, Any]) -> dict[str, Any]:
+    if message.get("role") != "assistant":
+        return message
+    changed: dict[str, Any] = {}
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(text := message.get(key), str):
+            changed[key] = _theirs(text)
+    if isinstance(blocks := message.get("content"), list):
+        changed["content"] = [made for block in blocks if (made := _thinking(block)) is not None]
+    made = message | changed
+    return {key: value for key, value in made.items() if key not in ("reasoning_content", "reasoning") or value}
+
+
+def _thinking(block: Any) -> Any:
+    """Remove our lines from a thinking block; None when nothing else is left."""
+    text = block.get("thinking") if isinstance(block, dict) else None
+    if not isinstance(text, str) or PROGRESS_MARK not in text:
+        return block
+    theirs = _theirs(text)
+    return block | {"thinking": theirs} if theirs else None
+
+
+def _theirs(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(PROGRESS_MARK))
+
+
 def _engines_own(
     name: FixName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
 ) -> CompatRule:
@@ -382,6 +417,7 @@ def _one_system_rule(dialect: Dialect, edit: Callable[[Body, CompatTarget], Chan
 
 _MESSAGES = frozenset({Dialect.MESSAGES})
 _RESPONSES = frozenset({Dialect.RESPONSES})
+_CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
 _ROLES = frozenset({Dialect.CHAT, Dialect.RESPONSES})
 COMPAT_RULES = (
     CompatRule(FixName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
@@ -401,6 +437,7 @@ COMPAT_RULES = (
     _one_system_rule(Dialect.CHAT, _one_system),
     _one_system_rule(Dialect.RESPONSES, _one_instruction),
     _one_system_rule(Dialect.MESSAGES, _system_turns_folded),
+    CompatRule(FixName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
 )
 """All rules, in the order in which they are applied."""
 _OF = {dialect: tuple(one for one in COMPAT_RULES if dialect in one.dialects) for dialect in Dialect}

@@ -22,9 +22,12 @@ _COUNTS = re.compile(rb'"usage": ?\{')
 _RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
 _OPENS_RESPONSE = re.compile(rb"(?:^|[\r\n])event: ?response\.(?:created|queued|in_progress)[\r\n]")
 _SEQUENCE = re.compile(rb'("sequence_number": ?)(\d+)')
+_MESSAGE_EVENT = re.compile(rb"(?:^|[\r\n])event: ?(\w+)")
 DATA = re.compile(rb"(?:^|[\r\n])data: ?(?=\{)")
 """Prefix of a frame, before its JSON object."""
 _DECODER = json.JSONDecoder()
+_INDEX = re.compile(rb'("index": ?)(\d+)')
+_END_OF_THINKING = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
 
 
 class Splice(Protocol):
@@ -112,6 +115,50 @@ class ContinuedResponse(FrameSplice):
     def _numbered(self, found: re.Match[bytes]) -> bytes:
         self.number = int(found[2]) + self._offset
         return found[1] + b"%d" % self.number
+
+
+class ContinuedMessage(FrameSplice):
+    """Continues a /v1/messages stream after our own thinking block.
+
+    The block is closed and the engine's blocks are numbered after it. The engine's message_start is removed; its counts
+    go out with the last ones.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[str, Any] = {}
+
+    def _frame(self, frame: bytes) -> bytes:
+        found = _MESSAGE_EVENT.search(frame)
+        kind = found[1] if found else b""
+        if kind == b"message_start":
+            self._counts = _object(frame)[0].get("message", {}).get("usage") or {}
+            return _END_OF_THINKING
+        if kind == b"message_delta" and self._counts:
+            body, start, end = _object(frame)
+            counts = {key: value for key, value in (body.get("usage") or {}).items() if value is not None}
+            return frame[:start] + _json(body | {"usage": self._counts | counts}) + frame[end:] if body else frame
+        if kind.startswith(b"content_block"):
+            return _INDEX.sub(lambda index: index[1] + b"%d" % (int(index[2]) + 1), frame, count=1)
+        return frame
+
+
+def _object(frame: bytes) -> tuple[dict[str, Any], int, int]:
+    """Parse the JSON object of one frame; return it with its start and end, or empty without one."""
+    found = DATA.search(frame)
+    if found is None:
+        return {}, 0, 0
+    start = found.end()
+    try:
+        text = frame[start:].decode()
+        value, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return {}, 0, 0
+    return value, start, start + len(text[:end].encode())
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _each(frames: bytes) -> Iterator[bytes]:

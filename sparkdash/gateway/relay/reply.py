@@ -21,6 +21,7 @@ from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
 from sparkdash.gateway.protocol.problems import client_status, overflow_error
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import (
+    ContinuedMessage,
     ContinuedResponse,
     Splice,
     WithoutUsage,
@@ -60,6 +61,7 @@ def lost_error(error: SparkdashError) -> SparkdashError:
 
 
 EVENT_STREAM = "text/event-stream"
+PROGRESS_HEADER = b"x-sparkdash-progress"
 """Header; `reasoning`: this chat wants progress as reasoning text."""
 ERROR_LIMIT = 64 * 1024
 OK = HTTPStatus.OK.value
@@ -128,7 +130,10 @@ class Reply:
         await self._exchange.send(self._waiting.next(waits_for))
 
     def _keepalive_frames(self) -> frames.KeepAliveFrames:
-        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, self._deps.clock())
+        wants_progress = self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
+        reasoning = self._deps.settings.progress_as_reasoning or wants_progress
+        now = self._deps.clock()
+        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, now, reasoning=reasoning)
 
     @property
     def heard_at(self) -> float | None:
@@ -278,11 +283,14 @@ class Reply:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
     def _spliced(self, *, adds_usage: bool) -> Splice | None:
+        waiting, dialect = self._waiting, self._route.dialect
         if adds_usage:
             return WithoutUsage()
-        if self._waiting is None or self._route.dialect is not Dialect.RESPONSES:
+        if waiting is None:
             return None
-        return ContinuedResponse(self._waiting.response_id, self._waiting.events_sent)
+        if dialect is Dialect.RESPONSES:
+            return ContinuedResponse(waiting.response_id, waiting.events_sent)
+        return ContinuedMessage() if waiting.has_open_thinking else None
 
     async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
         """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
