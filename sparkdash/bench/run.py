@@ -92,18 +92,6 @@ class Host(Frozen):
     memory_bytes: int | None = None
 
 
-class RunCorpus(Frozen):
-    """Text that the prompts of a run are cut from."""
-
-    name: str
-    """`prose`, `code`, or the path of a file, `~` for the home."""
-    sha256: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.name} ({self.sha256[:12]})"
-
-
 class Run(Frozen):
     """Identity of a run: what is compared, and on which box. Stored as run.json."""
 
@@ -115,8 +103,6 @@ class Run(Frozen):
     """SHA-256 of the measured suite. Figures of different hashes are not compared."""
     suite_file: str | None = None
     """Path of the suite's file, `~` for the home; None: the suite is found by its name."""
-    corpus: RunCorpus | None = None
-    """Text of the prompts; None: generated. The suite's hash covers it."""
     lengths: dict[str, int] = {}
     """Names of the suite's output lengths, in tokens; empty: unnamed."""
     arms: tuple[Arm, ...]
@@ -142,9 +128,8 @@ class Run(Frozen):
 
     @property
     def suite_options(self) -> str:
-        """Arguments of `--suite` and `--corpus` that find the suite and its text again, in shell quotes."""
-        corpus = f" --corpus {_quoted_path(self.corpus.name)}" if self.corpus else ""
-        return (self.suite if self.suite_file is None else _quoted_path(self.suite_file)) + corpus
+        """Argument of `--suite` that finds the suite again, in shell quotes."""
+        return self.suite if self.suite_file is None else _quoted_path(self.suite_file)
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name. Raises KeyError: there is none."""

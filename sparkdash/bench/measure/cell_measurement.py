@@ -21,7 +21,6 @@ from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import math_questions, prompts, suites
 from sparkdash.bench.plan.prompts import Prompt, PromptIndex
-from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.bench.results import WARMING, CellRecord, RequestSample
 from sparkdash.bench.run import CellKey, Kind
 from sparkdash.telemetry.reading import Reading
@@ -54,7 +53,6 @@ class CellContext:
     head: str = ""
     """Varies the head of the prompts between passes over an engine that was not restarted."""
     chats: Sequence[suites.Chat] = ()
-    corpus: CorpusText | None = None
     fastest_mhz: float | None = None
 
     async def prompt(self, key: CellKey, place: PromptIndex) -> Prompt:
@@ -63,7 +61,7 @@ class CellContext:
             return Prompt(asked.id, asked.prompt)
         if key.text == suites.TEXT:
             return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
-        return await prompts.build_prompt(self.seed, key, place, self.counter, self.head, self.corpus)
+        return await prompts.build_prompt(self.seed, key, place, self.counter, self.head)
 
     async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[StreamedAnswer]:
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)

@@ -15,9 +15,7 @@ from sparkdash.bench.measure import stream_answer
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import texts
-from sparkdash.bench.plan.prompts import CORPUS
 from sparkdash.bench.plan.suites import CLASSES
-from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines import model_list
 from sparkdash.engines.model_list import token_count
@@ -221,9 +219,8 @@ class MeasuredEngine:
         ids = answer.get("tokens") if isinstance(answer, dict) else None
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
-    async def counter(self, corpus: CorpusText | None = None) -> PromptTokenCounter:
-        """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class,
-        of the corpus too.
+    async def counter(self) -> PromptTokenCounter:
+        """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class.
         Raises UpstreamError: it refuses a request, or gives no `usage`.
         """
         text = _sample("prose", PROBE_WORDS)
@@ -239,10 +236,8 @@ class MeasuredEngine:
         short = _sample("prose", PROBE_WORDS // 20)
         slope = (told - await self._counted(short)) / (len(text) - len(short))
         counter.offset = max(0, round(told - slope * len(text)))
-        samples = {kind: _sample(kind, PROBE_WORDS) for kind in CLASSES}
-        if corpus is not None:
-            samples[CORPUS] = "".join(islice(corpus.passage("probe"), PROBE_WORDS)).strip()
-        for kind, text in samples.items():
+        for kind in CLASSES:
+            text = _sample(kind, PROBE_WORDS)
             counter.per_character[kind] = (await self._counted(text) - counter.offset) / len(text)
         return counter
 

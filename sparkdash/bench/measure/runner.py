@@ -20,7 +20,6 @@ from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.run_plan import cell_order
 from sparkdash.bench.plan.suites import Chat
-from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.bench.results import Gap, LaunchRecord, RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.bench.run_folder import Journal
@@ -104,14 +103,12 @@ class Runner:
         *,
         lag_limit_ms: float = 5.0,
         chats: Sequence[Chat] = (),
-        corpus: CorpusText | None = None,
     ) -> None:
         self._place = place
         self._launcher = launcher
         self._show = show
         self._lag_limit_ms = lag_limit_ms
         self._chats = chats
-        self._corpus = corpus
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
         self._step = RunStep("launching", 0, 0, "")
@@ -169,7 +166,7 @@ class Runner:
         return launched
 
     async def _measure(self, journal: Journal, run: Run, launched: LaunchedArm, mine: Sequence[Gap]) -> None:
-        counter = await launched.measured.counter(self._corpus)
+        counter = await launched.measured.counter()
         index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"
         cell_context = CellContext(
@@ -183,7 +180,6 @@ class Runner:
             look=launched.look,
             lag_limit_ms=self._lag_limit_ms,
             chats=self._chats,
-            corpus=self._corpus,
             fastest_mhz=self._fastest_mhz,
         )
         missing = {gap.cell: gap.reps for gap in mine}

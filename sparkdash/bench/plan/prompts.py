@@ -14,15 +14,12 @@ from typing import Any
 
 from sparkdash.bench.plan import texts
 from sparkdash.bench.plan.suites import CLASSES, UNFORCED, Chat, chats_digest
-from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.bench.run import CellKey, Kind
 
 Count = Callable[[str, str], Awaitable[int]]
 """(class of text, user message) -> tokens of the whole prompt as the engine counts it, chat template included."""
 _Count = Callable[[str], Awaitable[int]]
 
-CORPUS = "corpus"
-"""Class of text of prompts that are cut from a corpus, for the count of their tokens."""
 FILLERS = (" so", " a", ".", ";", "-")
 """Filler for the last tokens: a word of one or two tokens, then marks of one."""
 TOKENS_PER_PIECE = 1.4
@@ -55,34 +52,27 @@ def text_class(key: CellKey, rep: int) -> str:
     return key.text or CLASSES[rep % len(CLASSES)]
 
 
-def prompt_id(seed: int, key: CellKey, place: PromptIndex, corpus: str = "") -> str:
-    """Return the text's id, without nonce and cut; `corpus`: the digest of the text that it is cut from."""
-    return _hash(f"prompt|{_source(seed, key, place)}{corpus and f'|{corpus}'}")[:12]
+def prompt_id(seed: int, key: CellKey, place: PromptIndex) -> str:
+    """Return the text's id, without nonce and cut."""
+    return _hash(f"prompt|{_source(seed, key, place)}")[:12]
 
 
-async def build_prompt(
-    seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "", corpus: CorpusText | None = None
-) -> Prompt:
+async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "") -> Prompt:
     """Build one request's prompt of `key.context` tokens; 0 leaves only the question.
 
     In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an
-    engine that may know the same prompts from an earlier run. A cell without a class of text takes `corpus` if given.
+    engine that may know the same prompts from an earlier run.
     """
     source = _source(seed, key, place)
     shared = key.kind is Kind.PREFIX
     body_seed = f"{seed}|{key.context}|shared" if shared else source
     nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|{head}")[:12]
-    if corpus is not None and not key.text:
-        text, ask = CORPUS, corpus.question(source, alone=not key.context)
-        pieces_of, told = corpus.passage(body_seed), corpus.told.sha256
-    else:
-        kind = text_class(key, place.rep)
-        text, ask = "prose" if shared else kind, texts.closing_question(kind, source)
-        pieces_of, told = texts.text_pieces(text, body_seed), ""
-    prompt = Prompt(prompt_id(seed, key, place, told), f"[{nonce}] {ask}")
+    kind = text_class(key, place.rep)
+    text, ask = "prose" if shared else kind, texts.closing_question(kind, source)
+    prompt = Prompt(prompt_id(seed, key, place), f"[{nonce}] {ask}")
     if not key.context:
         return prompt
-    words = tuple(islice(pieces_of, key.context))
+    words = tuple(islice(texts.text_pieces(text, body_seed), key.context))
 
     def content(pieces: int, fill: str) -> str:
         return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"

@@ -209,7 +209,6 @@ def new_run(
         suite_version=suite.version,
         suite_hash=suite.hash,
         suite_file=suite_file,
-        corpus=suite.corpus_text.told if suite.corpus_text else None,
         lengths=suite.lengths,
         arms=tuple(arms),
         baseline=able[0],

@@ -16,8 +16,6 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sparkdash import paths
-from sparkdash.bench.plan import texts
-from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell, Run
 from sparkdash.catalog.catalog import ProfileProblem, nearest
@@ -167,39 +165,16 @@ class Suite(_Given):
     cells: tuple[CellGroup, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """Requests during which the client's own loop was later than this do not count."""
-    corpus: str | None = None
-    """Text that the prompts are cut from: prose, code, or a file; None: generated. `--corpus` sets another."""
     prompts: str | None = None
     """File of captured requests beside this one, a chat per line (`sparkdash bench suites --captured`)."""
     prompts_sha256: str | None = None
     """Digest of that file, so that the suite's hash covers its prompts."""
     _chats: tuple[Chat, ...] = PrivateAttr(())
-    _corpus_text: CorpusText | None = PrivateAttr(None)
 
     @property
     def chats(self) -> tuple[Chat, ...]:
         """Captured requests, available once the suite was read from its file."""
         return self._chats
-
-    @property
-    def corpus_text(self) -> CorpusText | None:
-        return self._corpus_text
-
-    def with_corpus(self, name: str) -> Self:
-        """Return the suite with prompts cut from that text.
-
-        Raises:
-            AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
-        """
-        if all(all(group.text) or group.kind is Kind.MATH for group in self.cells):
-            raise AdmissionError(
-                f"The suite {self.suite} has texts of its own, so no prompt can come from a corpus.",
-                code="corpus_unfit",
-                hint="Leave out --corpus, or measure another suite.",
-            )
-        found = self.replace(corpus=name)
-        found._corpus_text = texts.load_corpus(name)
-        return found
 
     @model_validator(mode="after")
     def _has_prompts(self) -> Self:
@@ -219,11 +194,9 @@ class Suite(_Given):
 
     @property
     def hash(self) -> str:
-        """Return the SHA-256 of the measured cells and the corpus; the description is excluded."""
-        own = {"about", "corpus"} if self.prompts is not None else {"about", "corpus", "prompts", "prompts_sha256"}
+        """Return the SHA-256 of the measured cells and the prompts; the description is excluded."""
+        own = {"about"} if self.prompts is not None else {"about", "prompts", "prompts_sha256"}
         text = json.dumps(self.model_dump(mode="json", exclude=own), sort_keys=True, separators=(",", ":"))
-        if self._corpus_text is not None:
-            text += f"|{self._corpus_text.told.sha256}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def planned(self, mode: Mode, reps: int | None = None) -> tuple[PlannedCell, ...]:
@@ -288,7 +261,7 @@ def read_suite(file: Path) -> Suite:
         raise _invalid([document.problem(*misnamed)])
     if suite.prompts is not None:
         suite._chats = _chats(suite, file, document)
-    return suite if suite.corpus is None else suite.with_corpus(suite.corpus)
+    return suite
 
 
 def _chats(suite: Suite, file: Path, document: Document) -> tuple[Chat, ...]:
@@ -347,23 +320,18 @@ def _invalid(problems: list[ProfileProblem]) -> ProfileError:
 
 
 def suite_of_run(run: Run) -> Suite:
-    """Load the suite and the corpus that the run measures.
-
-    Raises:
-        AdmissionError: `suite_changed`, `corpus_changed`, and as `suites.load_suite` and `load_corpus`.
-    """
+    """Load the suite that the run measures. Raises AdmissionError: suite_changed, and as `load_suite`."""
     suite = load_suite(run.suite_file or run.suite)
-    if run.corpus is not None:
-        suite = suite.with_corpus(run.corpus.name)
-    if suite.corpus_text is not None and suite.corpus_text.told != run.corpus:
-        raise _changed(f"The corpus {suite.corpus}", run, "corpus_changed")
     if suite.hash != run.suite_hash:
-        raise _changed(f"The suite {run.suite}", run, "suite_changed")
+        raise AdmissionError(
+            f"The suite {run.suite} has changed since {run.id} began.", code="suite_changed", status=409,
+            hint="Start a new run.",
+        )  # fmt: skip
     return suite
 
 
 def can_resume(results: Results, fingerprints: Mapping[str, Collection[str]]) -> bool:
-    """Whether suite, corpus and launched profiles are still those of the run; `fingerprints`: by profile, today's."""
+    """Whether suite and launched profiles are still those of the run; `fingerprints`: by profile, today's."""
     run = results.run
     try:
         suite_of_run(run)
@@ -372,7 +340,3 @@ def can_resume(results: Results, fingerprints: Mapping[str, Collection[str]]) ->
     profiles = {arm.name: arm.profile for arm in run.arms}
     launched = {(profiles.get(one.arm), one.provenance.fingerprint) for one in results.launches}
     return all(mark in fingerprints.get(profile or "", (mark,)) for profile, mark in launched)
-
-
-def _changed(what: str, run: Run, code: str) -> AdmissionError:
-    return AdmissionError(f"{what} has changed since {run.id} began.", code=code, status=409, hint="Start a new run.")

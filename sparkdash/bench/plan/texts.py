@@ -1,94 +1,11 @@
-"""Texts that prompts are made of: generated prose, code, JSON and chat, equal on every machine, or a corpus."""
+"""Texts that prompts are made of: generated prose, code, JSON and chat, equal on every machine. Pure."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, count, cycle, islice
-from pathlib import Path
-
-from sparkdash.bench.run import RunCorpus
-from sparkdash.errors import AdmissionError
-from sparkdash.paths import LARGE, home_relative, read_small_text
-
-LEAST_WORDS = 500
-"""Fewest words of a corpus. The passages of a smaller one would hardly differ."""
-OPENING_WORDS = 40
-_WORD = re.compile(r"\s*\S+")
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusText:
-    """Text as words, each with the spaces before it."""
-
-    told: RunCorpus
-    pieces: tuple[str, ...]
-    starts: tuple[int, ...]
-    """Indices of the words that follow an empty line; a passage begins at one of them."""
-
-    def passage(self, draw: str) -> Iterator[str]:
-        """Yield the words from the paragraph that the draw selects, over the text's end to its beginning, for ever."""
-        number = int.from_bytes(hashlib.sha256(f"sparkdash-corpus/v1|{draw}".encode()).digest()[:8], "big")
-        start = self.starts[number % len(self.starts)]
-        return chain(self.pieces[start:], ("\n\n",), cycle((*self.pieces, "\n\n")))
-
-    def question(self, draw: str, *, alone: bool) -> str:
-        """Return the question at the end of a prompt. `alone`: nothing stands before it, so it has some of the text."""
-        if not alone:
-            return "Go on with the text above in its own style. Write nothing else."
-        opening = "".join(islice(self.passage(draw), OPENING_WORDS)).strip()
-        return f"Go on with this text in its own style. Write nothing else.\n\n{opening}"
-
-
-def cut_corpus(name: str, text: str) -> CorpusText | None:
-    """Cut a text into words; None where it has too few of them."""
-    pieces = tuple(_WORD.findall(text))
-    if len(pieces) < LEAST_WORDS:
-        return None
-    after_gaps = (
-        number for number, piece in enumerate(pieces) if piece[: len(piece) - len(piece.lstrip())].count("\n") > 1
-    )
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return CorpusText(RunCorpus(name=name, sha256=digest), pieces, tuple(dict.fromkeys((0, *after_gaps))))
-
-
-CORPORA = Path(__file__).parent / "corpora"
-SHIPPED = ("prose", "code")
-
-
-def load_corpus(name: str) -> CorpusText:
-    """Load a shipped corpus by name, else a UTF-8 file. Raises AdmissionError: corpus_not_found, corpus_unusable."""
-    if name in SHIPPED:
-        packed = (CORPORA / f"{name}.txt.gz").read_bytes()
-        text, called = gzip.decompress(packed).decode(), name
-    else:
-        file = Path(name).expanduser()
-        text, called = _read(file, name), home_relative(file)
-    found = cut_corpus(called, text)
-    if found is None:
-        raise AdmissionError(
-            f"{name} has fewer than {LEAST_WORDS} words.", code="corpus_unusable", hint="Give a longer text."
-        )
-    return found
-
-
-def _read(file: Path, name: str) -> str:
-    try:
-        return read_small_text(file, LARGE)
-    except FileNotFoundError:
-        raise AdmissionError(
-            f"There is no corpus {name!r}.",
-            code="corpus_not_found",
-            status=404,
-            hint=f"There are {' and '.join(SHIPPED)}; or give a text file.",
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise AdmissionError(f"{name} cannot be read: {why}.", code="corpus_unusable") from None
-
+from itertools import count
 
 VERSION = 1
 

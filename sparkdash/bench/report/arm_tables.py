@@ -94,7 +94,7 @@ class TableSource:
 
     @property
     def suite(self) -> str:
-        """Arguments of `--suite` (and `--corpus`) that find the suite again."""
+        """Argument of `--suite` that finds the suite again."""
         return self.report.run.suite_options
 
     @property

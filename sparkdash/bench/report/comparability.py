@@ -1,6 +1,6 @@
 """Rules that refuse misleading comparisons, within a run and between runs.
 
-Rule 1: a difference in the work (suite, corpus, thinking, temperature, tokenizer, simulated or real) refuses the
+Rule 1: a difference in the work (suite, thinking, temperature, tokenizer, simulated or real) refuses the
 comparison: the figures remain, no difference between them is shown.
 Rule 2: a difference in the box or the build (driver, kernel, image under one name) is flagged. It may be the subject
 of the comparison, and a reader must know of it.

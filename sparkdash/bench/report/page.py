@@ -320,7 +320,6 @@ def _measured(source: TableSource) -> tuple[str, ...]:
     return (
         f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
-        *((f"Corpus: {run.corpus.text}",) if run.corpus else ()),
         *_merged(source.report),
         *(() if source.report.sources else (one_run,)),
         f"{metric.unit} is {metric.value}: {metric.definition}",

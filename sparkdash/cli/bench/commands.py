@@ -144,12 +144,6 @@ def complete_suite(incomplete: str) -> list[str]:
     return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
 
 
-def complete_corpus(incomplete: str) -> list[str]:
-    from sparkdash.bench.plan.texts import SHIPPED
-
-    return [name for name in SHIPPED if name.startswith(incomplete)]
-
-
 def complete_run(incomplete: str) -> list[str]:
     from sparkdash.bench import run_folder
 
@@ -163,13 +157,6 @@ Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine directly,
 Share = Annotated[
     bool, typer.Option("--share", help="Let others use the gateway meanwhile; their requests void cells.")
 ]
-Corpus = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus", metavar="TEXT", help="Cut the prompts from this text: prose, code, or a file.",
-        autocompletion=complete_corpus,
-    ),
-]  # fmt: skip
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
 Reps = Annotated[
@@ -190,7 +177,6 @@ def run(
         str | None, typer.Option("--url", metavar="URL", help="A server that sparkdash does not manage.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="The server's model, if it serves several.")] = None,
-    corpus: Corpus = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -220,7 +206,7 @@ def run(
     if url is not None and "://" not in url:
         raise typer.BadParameter("give an address such as http://127.0.0.1:8000", param_hint="--url")
     wish = MeasureOptions(
-        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, corpus=corpus, model=model, direct=direct,
+        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct,
         share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)
@@ -306,7 +292,6 @@ def ab(
         str | None,
         typer.Option("--sweep", metavar="NAME=VALUES", help="Compare one profile at several values of this flag."),
     ] = None,
-    corpus: Corpus = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -342,7 +327,7 @@ def ab(
             "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
         )
     wish = MeasureOptions(
-        arms=tuple(profiles), suite=suite, mode=Mode(mode), corpus=corpus, direct=direct, share=share, reps=reps,
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps,
         seed=seed,
         fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
     )  # fmt: skip

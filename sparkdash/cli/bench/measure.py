@@ -271,7 +271,6 @@ class MeasureOptions:
     arms: tuple[str, ...]
     suite: str
     mode: Mode
-    corpus: str | None = None
     model: str | None = None
     direct: bool = False
     share: bool = False
@@ -302,8 +301,6 @@ def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
 
 async def _measure(wish: MeasureOptions) -> None:
     suite = suites.load_suite(wish.suite)
-    if wish.corpus is not None:
-        suite = suite.with_corpus(wish.corpus)
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
@@ -425,9 +422,7 @@ async def _run(
         if client is not None:
             here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
         watch = progress.RunProgress(run)
-        runner = Runner(
-            place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats, corpus=suite.corpus_text
-        )
+        runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
         pulse = box_lease.LeaseHeartbeat(
             expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
             measuring=lambda: watch.measuring,

@@ -80,8 +80,6 @@ def print_plan(
     print_wrapped(
         f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {counted(len(run.cells), 'cell')}. {suite.about}"
     )
-    if run.corpus is not None:
-        print_wrapped(f"Prompts are cut from the corpus {run.corpus.text}.")
     letters = arm_letters(arm.name for arm in run.arms)
     for arm in run.arms:
         is_baseline = arm.name == run.baseline and len(run.arms) > 1
