@@ -50,12 +50,11 @@ class CellKey(Frozen):
 
 
 class Arm(Frozen):
-    """Compared configuration: a profile or a server."""
+    """Compared configuration of an engine."""
 
     name: str
     """Short name, unique in the run: the column's head."""
     profile: str
-    """Name of the profile, or URL of an unmanaged server."""
     parameters: dict[str, str] = {}
     """Profile parameters that a sweep changes for this arm."""
     swept: str | None = None
@@ -116,9 +115,7 @@ class Run(Frozen):
     cells: tuple[PlannedCell, ...]
     host: Host = Host()
     target: str = "gateway"
-    """Destination of requests: gateway, direct, or url."""
-    model: str | None = None
-    """Requested model of an unmanaged server; None: the first that it lists."""
+    """Destination of requests: gateway or direct."""
     simulated: bool = False
     """True with at least one simulated engine; every report says so."""
     reps: int | None = None

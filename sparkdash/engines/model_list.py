@@ -67,24 +67,6 @@ def engine_kind_of(models: Mapping[str, Any]) -> EngineKind:
     return next((owner.kind for owner in owners if owner), EngineKind.OPENAI)
 
 
-def served_models(models: Mapping[str, Any]) -> list[str]:
-    return [str(card["id"]) for card in _cards(models) if "id" in card]
-
-
-def is_simulated(models: Mapping[str, Any], model: str) -> bool:
-    """Whether a model of /v1/models runs on a simulated engine; an unlisted name may be any of the listed ones."""
-    listed = _cards(models)
-    mine = [card for card in listed if card.get("id") == model]
-    roots = [card.get("root") for card in mine]  # of `auto`, what runs now
-    asked = [card for card in listed if card in mine or card.get("id") in roots] or listed
-    return any(map(_is_of_simulator, asked))
-
-
-def _is_of_simulator(card: Mapping[str, Any]) -> bool:
-    owner = owner_of(card.get("owned_by"))
-    return (owner is not None and owner.kind.is_simulated) or str(card.get("description")).startswith(SIMULATED)
-
-
 def token_count(answer: Mapping[str, Any]) -> int | None:
     count = answer.get("count")
     if isinstance(count, int):

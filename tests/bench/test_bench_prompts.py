@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_server import OwnServer
 from simulated import serving
 from typer.testing import CliRunner
 
 from sparkdash import paths
 from sparkdash.bench import run_folder
-from sparkdash.bench.measure.arm_launcher import UrlLauncher
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
@@ -140,7 +140,7 @@ async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
     async with serving(profile) as (_, url), BenchClient(url) as wire:
-        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN)
         place = run_folder.create_run_folder(run, tmp_path)
         heard: list[str] = []
         chat = wire.chats
@@ -150,7 +150,7 @@ async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
             return await chat(bodies)
 
         wire.chats = listening  # type: ignore[method-assign]
-        results = await Runner(place, UrlLauncher(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
+        results = await Runner(place, OwnServer(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
     assert results.gaps() == ()
     assert any(MARK in body for body in heard)
     assert {one.prompt_id.partition(" ")[0] for one in results.samples} == {"captured"}
@@ -176,9 +176,9 @@ async def test_tools_that_all_chats_share_make_no_answer_void(tmp_path: Path, mo
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(time_scale=50))
     async with serving(profile) as (_, url), BenchClient(url) as wire:
-        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN)
         place = run_folder.create_run_folder(run, tmp_path)
-        results = await Runner(place, UrlLauncher(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
+        results = await Runner(place, OwnServer(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
     assert {one.void for one in results.samples} == {None}
     assert results.gaps() == ()
     assert len({one.prompt_id for one in results.samples}) == 4

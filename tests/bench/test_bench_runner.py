@@ -21,16 +21,15 @@ from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.measure.runner import Runner, RunStep, RunTimeLeft, settled
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import run_plan, suites
+from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.results import Provenance, Results
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode
-from sparkdash.cli.bench import measure
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.metric import Gpu, Memory, NodeSample, Sample
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.errors import AdmissionError, UpstreamError
+from sparkdash.errors import AdmissionError
 from sparkdash.sim import prompt as prompt_module
 from sparkdash.sim.app import App
 from tests.shared.alternating import alternating
@@ -380,22 +379,3 @@ async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, si
     assert all("maximum context length is 4096" in (cell.void or "") for cell in void)
     assert {gap.cell.context for gap in results.gaps()} == {8192}
     assert results.run.ended_at is None
-
-
-def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that lists several is asked for the same one; and another model is another question."""
-    arms = (Arm(name="U", profile="http://127.0.0.1:1"),)
-    suite = suites.load_suite("smoke")
-    run = run_plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
-    assert not run_plan.is_same_question(run, run_plan.new_run(suite, arms, Mode.SCREEN, target="url"))
-    run_folder.create_run_folder(run)
-    asked: list[str | None] = []
-
-    async def launch(self: arm_launcher.UrlLauncher, _arm: Arm, _show: object) -> LaunchedArm:
-        asked.append(self.model)
-        raise UpstreamError("gone")
-
-    monkeypatch.setattr(arm_launcher.UrlLauncher, "launch", launch)
-    with pytest.raises(UpstreamError):
-        measure.resume_run("last", share=False, ask=False, as_json=False)
-    assert asked == ["second"]

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from exact_server import ExactServer
 from leaping import LeapingClock
+from measured_server import OwnServer
 from simulated import serving
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.measure import measured_engine, stream_answer
-from sparkdash.bench.measure.arm_launcher import LaunchedArm, UrlLauncher, is_thinking
+from sparkdash.bench.measure.arm_launcher import LaunchedArm, is_thinking
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
@@ -106,10 +107,10 @@ def test_usage_at_the_end_does_not_count_the_first_chunk() -> None:
     assert (answer.n, answer.chunks, answer.k1_told) == (9, 2, False)
 
 
-async def launched(server: ExactServer, model: str | None = None) -> tuple[LaunchedArm, list[StreamedAnswer]]:
+async def launched(server: ExactServer) -> tuple[LaunchedArm, list[StreamedAnswer]]:
     """The arm at a server's URL, and two answers of 32 tokens."""
     async with server.serving() as url, BenchClient("") as wire:
-        arm = await UrlLauncher(wire, model).launch(Arm(name=url, profile=url), lambda _: None)
+        arm = await OwnServer(wire).launch(Arm(name=url, profile=url), None)
         server.asked.clear()
         return arm, await arm.measured.ask_all(["Tell me.", "Tell me more."], 32, salt="s")
 
@@ -137,18 +138,10 @@ async def test_tokens_of_a_first_chunk_are_counted_else_marked(server: ExactServ
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_keys_of_an_unknown_server_are_tried_and_marked(strict: bool, rehearse: Callable[..., Results]) -> None:
+async def test_keys_of_an_unknown_server_are_tried(strict: bool) -> None:
     arm, answers = await launched(ExactServer(decode=1e6, prefill=1e6, per_chunk=3, owner="sparkdash", strict=strict))
-    assert arm.provenance.engine is None
     assert arm.provenance.request_keys == (None if strict else "vllm")
     assert [one.n for one in answers] == ([5, 5] if strict else [32, 32])
-    found = rehearse(
-        arms=[Arm(name="A", profile="http://x")], rates={"A": {CELL: 60.0}},
-        provenance={"A": {**arm.provenance.model_dump(), "engine": None}}, changes={"target": "url"},
-    )  # fmt: skip
-    flags = [flag.text for flag in assemble_report(found).flags]
-    assert any("does not say which engine answers" in text for text in flags)
-    assert any("lengths are not forced" in text for text in flags) is strict
 
 
 def test_a_rate_that_hangs_on_an_estimate_is_marked_and_compared_with_none(rehearse: Callable[..., Results]) -> None:
@@ -405,47 +398,10 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
         assert (await wire.chat({"model": "x"})).error is not None
 
 
-@pytest.mark.parametrize(
-    ("models", "words"),
-    [("[]", "returns no model list"), ("<html>", "returns no model list"), ('{"data": null}', "lists no model"), ('{"data": [5]}', "lists no model")],
-)  # fmt: skip
-async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def get(_wire: BenchClient, _path: str) -> bytes:
-        return models.encode()
-
-    monkeypatch.setattr(BenchClient, "get", get)
-    with pytest.raises(UpstreamError, match=words):
-        await UrlLauncher(BenchClient("")).launch(Arm(name="A", profile="http://odd/v1"), lambda _: None)
-
-
 @pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])
 def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
     assert model_list.engine_kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
     assert model_list.engine_kind_of({}) is EngineKind.OPENAI
-
-
-@pytest.mark.parametrize(
-    ("card", "simulated"),
-    [
-        ({"owned_by": "sparkdash-sim"}, True),
-        ({"owned_by": "sparkdash", "description": "SIMULATED: OpenAI's gpt-oss-120b"}, True),
-        ({"owned_by": "sparkdash", "description": "gpt-oss-120b"}, False),
-        ({"owned_by": "vllm"}, False),
-    ],
-)
-def test_a_simulated_engine_is_known_also_behind_a_gateway(card: dict[str, str], simulated: bool) -> None:
-    assert model_list.is_simulated({"data": [{"id": "m", **card}]}, "m") is simulated
-
-
-@pytest.mark.parametrize(("model", "simulated"), [("real", False), ("sim", True), ("auto", False), ("unlisted", True)])
-def test_of_a_gateway_that_has_both_the_one_that_is_measured_decides(model: str, simulated: bool) -> None:
-    """`auto` is what runs now; of a name that is not listed nothing better is known."""
-    cards = [
-        {"id": "real", "root": "real", "description": "a model"},
-        {"id": "sim", "root": "sim", "description": "SIMULATED: a model"},
-        {"id": "auto", "root": "real", "description": "whatever runs now"},
-    ]
-    assert model_list.is_simulated({"data": cards}, model) is simulated
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,6 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
 
 @pytest.mark.parametrize(("changes", "command"), [
     ({"seed": 7, "target": "direct"}, "sparkdash bench coder --suite seeds --seed 7 --direct"),
-    ({"target": "url", "model": "m"}, "sparkdash bench --url coder --model m --suite seeds --seed 42"),
     ({"reps": 9}, "sparkdash bench coder --suite seeds --reps 9 --seed 42"),
     ({"suite_file": "~/my suites/s.yaml"}, "sparkdash bench coder --suite ~/'my suites/s.yaml' --seed 42"),
 ])  # fmt: skip

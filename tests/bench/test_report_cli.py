@@ -20,6 +20,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Mode, Run
 from sparkdash.cli.bench.progress import plan_document
 from sparkdash.cli.main import app
+from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.paths import bench_dir
@@ -29,8 +30,10 @@ def test_a_plan_tells_launches_cells_time_and_the_other_suites() -> None:
     suite = suites.load_suite("smoke")
     arms = (Arm(name="a", profile="a"), Arm(name="b", profile="b"), Arm(name="c", profile="c", impossible="no head"))
     run = run_plan.new_run(suite, arms, Mode.STANDARD)
+    daemon = DaemonInfo(version="1", host="h", pid=1, started_at=1.0, runtime="podman", url="u")
+    world = Snapshot(seq=1, at=1.0, daemon=daemon)
     speeds = {"a": run_plan.KnownSpeeds(launch_s=60.0, decode_tok_s=50.0, source="published")}
-    plan = plan_document(Results(run=run), suite, speeds, 600.0, None)
+    plan = plan_document(Results(run=run), suite, speeds, 600.0, world)
     assert BenchPlan.model_validate_json(plan.model_dump_json()) == plan
     assert plan.order == tuple(slot.arm for slot in run.order)
     assert sorted(plan.order) == ["a", "a", "a", "b", "b", "b"]
@@ -141,12 +144,6 @@ def test_a_run_that_is_not_understood_keeps_nobody_from_the_others(runs: list[st
     done = CliRunner().invoke(app, ["bench", "show", "--json"], catch_exceptions=False)
     assert [one["id"] for one in json.loads(done.stdout)] == runs[::-1]
     assert "20991231-000000-x/run.json is no run that this sparkdash understands" in done.stderr
-
-
-def test_a_model_goes_with_a_url() -> None:
-    done = CliRunner().invoke(app, ["bench", "coder", "--model", "x"])
-    assert done.exit_code == 2
-    assert "use --model with --url only" in done.output
 
 
 def test_export_writes_a_file_or_stdout(runs: list[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sparkdash.bench import run_folder
 from sparkdash.bench.measure import box_lease
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.results import LaunchRecord, Provenance, Results
-from sparkdash.bench.run import Mode, Run
+from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.catalog import load_catalog
 from sparkdash.cli.bench import measure
 from sparkdash.cli.bench.measure import run_to_resume
@@ -27,15 +27,8 @@ from sparkdash.errors import SparkdashError
     ("argv", "code", "words"),
     [
         (("ab", "plain"), 2, "at least two"),
-        (("ab", "plain", "http://127.0.0.1:1"), 2, "profiles or URLs"),
         (("ab", "plain", "nobody", "--yes"), 3, "nobody"),
         (("bench", "plain", "--suite", "smok"), 3, "Did you mean smoke?"),
-        (("bench", "--url", "http://127.0.0.1:1", "--yes"), 6, "does not answer"),
-        (("bench", "--url", "127.0.0.1:8000", "--yes"), 2, "http://127.0.0.1:8000"),
-        (("bench", "--url", "http://😀.example:80", "--yes"), 3, "is not a URL of a server"),
-        (("bench", "--url", "http://h:99999", "--yes"), 3, "is not a URL of a server"),
-        (("ab", "http://h:1", "http://me:hunter2@h:1", "--yes"), 3, "http://***@h:1 has a password in it"),
-        (("ab", "http://h:1", "http://me:hunter2@h:x", "--yes"), 3, "'http://***@h:x' is not a URL of a server"),
         (("bench", "resume", "2001"), 3, "There is no run 2001"),
     ],
 )
@@ -49,7 +42,6 @@ def test_a_mistake_is_told_without_a_traceback(
     done = sparkdash(*argv)
     assert done.code == code, done.err
     assert words in " ".join(done.err.replace("│", " ").split())
-    assert "hunter2" not in done.err
     assert run_folder.list_runs() == [], "nothing was measured"
 
 
@@ -65,9 +57,8 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     file = own_folders / "a suite.yaml"
     file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
     suite, kept = suites.load_suite(str(file)), suites.suite_path(str(file))
-    arms = run_plan.arms_of(["http://127.0.0.1:1"], {})
-    place = run_folder.create_run_folder(run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
-    assert "127.0.0.1:1/v1/models does not answer" in sparkdash("bench", "resume").err
+    place = run_folder.create_run_folder(run_plan.new_run(suite, ARMS, Mode.SCREEN, suite_file=kept))
+    assert "No sparkdash daemon answers" in sparkdash("bench", "resume").err
     assert run_folder.list_runs() == [place], "it was there before"
     file.unlink()
     assert str(file) in sparkdash("bench", "resume").err
@@ -135,7 +126,7 @@ def test_every_arm_has_a_mark() -> None:
     assert len(set(marks.values())) == 60
 
 
-ARMS = run_plan.arms_of(["http://127.0.0.1:1", "http://127.0.0.1:2"], {})
+ARMS = (Arm(name="A", profile="a"), Arm(name="B", profile="b"))
 
 
 def planned(mode: Mode, seed: int = 1, arms: int = 2) -> Run:
@@ -245,14 +236,14 @@ def test_a_run_whose_suite_has_changed_names_no_command_that_would_be_refused(
     file = own_folders / "config" / "suites" / "mine.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
-    run = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD, target="url")
+    run = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD)
     run_folder.create_run_folder(run)
     assert "`sparkdash bench resume" in " ".join(sparkdash("bench", "show", "last").out.split())
     file.write_text("suite: mine\nversion: 2\nabout: words\ncells: [{output: 16}]\n")
     shown = " ".join(sparkdash("bench", "show", "last").out.split())
     assert "bench resume" not in shown
     assert "Suite or profile have changed since, so nothing fills them" in shown
-    again = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD, target="url")
+    again = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD)
     assert run_to_resume(again, {}, fresh=False) is None
     assert "bench resume" not in capsys.readouterr().err
 

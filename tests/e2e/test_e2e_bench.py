@@ -112,19 +112,11 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
 
 
 @pytest.mark.full
-def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
+def test_directly_it_measures_the_same_engine(box: Any) -> None:
     direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
     assert direct.returncode == 0, direct.stderr
     told = json.loads(direct.stdout)
     assert (told["run"]["target"], told["filling"]) == ("direct", [])
-    assert box.sparkdash("use", "plain", "--yes").returncode == 0, "what did not run before was stopped after it"
-    url = box.state()["engines"]["plain"]["url"]
-    file = box.root / "config" / "suites" / "tiny.yaml"
-    foreign = box.sparkdash("bench", "--url", f"{url}/v1", "--suite", str(file), "--yes", "--json")
-    assert foreign.returncode == 0, foreign.stderr
-    told = json.loads(foreign.stdout)
-    assert (told["run"]["target"], told["simulated"], told["filling"], told["voids"]) == ("url", True, [], [])
-    assert told["run"]["suite_file"] == str(file)
     (rows,) = (table["rows"] for table in told["tables"] if table["metric"] == "e2e")
     assert [figure["n"] for row in rows for figure in row["figures"]] == [2, 2]
 

@@ -1,4 +1,4 @@
-"""Launchers of arms: start an engine through the daemon, or use a server at a URL, and note what really ran."""
+"""Launcher of arms: starts an engine through the daemon, and notes what really ran."""
 
 from __future__ import annotations
 
@@ -120,9 +120,6 @@ class LaunchedArm:
     measured: MeasuredEngine
     provenance: Provenance
     look: Callable[[], Awaitable[BoxReading]]
-    anew: bool = True
-    """False when the engine may already know the prompts of an earlier run."""
-    simulated: bool = False
 
 
 class ArmLauncher(Protocol):
@@ -164,7 +161,7 @@ class DaemonLauncher:
             measured.keys = await measured_engine.attached_keys(self._bench_client, measured.model, engine.url)
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
         observer = _BoxObserver(self._client, names)
-        return LaunchedArm(measured, found, observer.look, simulated=engine.simulated)
+        return LaunchedArm(measured, found, observer.look)
 
     def _engines_of(self, name: str, world: Snapshot) -> Sequence[str]:
         """Name those that the requests reach: the gateway spreads them over replicas."""
@@ -176,43 +173,6 @@ class DaemonLauncher:
                 return "".join([chunk async for chunk in chunks]).splitlines()
         except SparkdashError:
             return ()
-
-
-class UrlLauncher:
-    """Uses servers at URLs that sparkdash does not manage. An arm's profile is the URL."""
-
-    def __init__(self, bench_client: BenchClient, model: str | None = None) -> None:
-        self._bench_client = bench_client
-        self.model = model
-
-    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing to show
-        """Identify the server, which is not restarted. Raises SparkdashError."""
-        self._bench_client.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
-        server = await measured_engine.identify(self._bench_client, self.model)
-        measured = MeasuredEngine(
-            client=self._bench_client,
-            kind=server.kind,
-            model=server.model,
-            engine_url=self._bench_client.url,
-            keys=server.keys,
-        )
-        found = Provenance(
-            profile=arm.profile,
-            temperature=0.0,
-            engine=None if measured.kind.is_external else measured.kind.value,
-            engine_version=await measured.version(),
-            request_keys=server.keys.value if server.keys else None,
-            model=measured.model,
-            tokenizer_sha256=await measured.tokenizer(),
-            kv_dtype=await measured.kv_dtype(),
-            kv_tokens=await measured.kv_tokens(),
-            context_limit=await measured.context_limit(),
-        )
-        return LaunchedArm(measured, found, _blind, anew=False, simulated=server.simulated)
-
-
-async def _blind() -> BoxReading:
-    return BoxReading(at=time.time())
 
 
 class _BoxObserver:

@@ -50,8 +50,6 @@ class CellContext:
     """Separates this launch from others in the prefix cache."""
     look: Callable[[], Awaitable[BoxReading]]
     lag_limit_ms: float
-    head: str = ""
-    """Varies the head of the prompts between passes over an engine that was not restarted."""
     chats: Sequence[suites.Chat] = ()
     fastest_mhz: float | None = None
 
@@ -60,8 +58,8 @@ class CellContext:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
         if key.text == suites.TEXT:
-            return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
-        return await prompts.build_prompt(self.seed, key, place, self.counter, self.head)
+            return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.salt}")
+        return await prompts.build_prompt(self.seed, key, place, self.counter)
 
     async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[StreamedAnswer]:
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)

@@ -29,43 +29,6 @@ PROBE = "Reply with the single word yes."
 """A request whose answer has more tokens than one word only where its length is forced."""
 
 
-@dataclass(frozen=True, slots=True)
-class UrlServer:
-    """Facts about the server at a URL."""
-
-    model: str
-    kind: EngineKind
-    simulated: bool
-    keys: EngineKind | None = None
-    """Kind whose request keys the server took; None: the keys of its own kind."""
-
-
-async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
-    """Find out who answers at the client's URL. `wanted` is the model to measure; None: the first that is listed.
-
-    Raises:
-        UpstreamError: nobody answers, or no OpenAI-compatible server does.
-    """
-    cards = await _models(client)
-    model = wanted or next(iter(model_list.served_models(cards)), None)
-    if model is None:
-        raise UpstreamError(f"{client.url} lists no model.", hint="Name one with --model.")
-    simulated = model_list.is_simulated(cards, model)
-    kind = model_list.engine_kind_of(cards)
-    keys = await _taken_keys(client, model) if kind.is_external else None
-    return UrlServer(model, kind, simulated, keys)
-
-
-async def _models(client: BenchClient) -> Mapping[str, Any]:
-    try:
-        cards = json.loads(await client.get("/v1/models"))
-    except (ValueError, RecursionError):
-        cards = None
-    if not isinstance(cards, dict):
-        raise UpstreamError(f"{client.url}/v1/models returns no model list. This is not an OpenAI-compatible server.")
-    return cards
-
-
 async def attached_keys(client: BenchClient, model: str, engine_url: str | None) -> EngineKind | None:
     """Return the kind whose request keys an attached server takes: its own by its list of models, else as tried."""
     kind = EngineKind.OPENAI

@@ -135,9 +135,6 @@ class Runner:
                 mine = [gap for gap in gaps if gap.launch == index]
                 arm = run.arm(run.order[index].arm)
                 launched = await self._launch(journal, run, arm, index, known)
-                if launched.simulated and not run.simulated:  # a server that nobody knew until it was asked
-                    run = run.replace(simulated=True)
-                    run_folder.save_run(self._place, run)
                 await self._measure(journal, run, launched, mine)
         return self._ended()
 
@@ -176,7 +173,6 @@ class Runner:
             arm=mine[0].arm,
             launch=index,
             salt=salt,
-            head="" if launched.anew else salt,
             look=launched.look,
             lag_limit_ms=self._lag_limit_ms,
             chats=self._chats,

@@ -57,16 +57,15 @@ def prompt_id(seed: int, key: CellKey, place: PromptIndex) -> str:
     return _hash(f"prompt|{_source(seed, key, place)}")[:12]
 
 
-async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "") -> Prompt:
+async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count) -> Prompt:
     """Build one request's prompt of `key.context` tokens; 0 leaves only the question.
 
-    In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an
-    engine that may know the same prompts from an earlier run.
+    In a prefix cell all repetitions share what comes before the question.
     """
     source = _source(seed, key, place)
     shared = key.kind is Kind.PREFIX
     body_seed = f"{seed}|{key.context}|shared" if shared else source
-    nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|{head}")[:12]
+    nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|")[:12]
     kind = text_class(key, place.rep)
     text, ask = "prose" if shared else kind, texts.closing_question(kind, source)
     prompt = Prompt(prompt_id(seed, key, place), f"[{nonce}] {ask}")

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sparkdash import __version__, redaction
+from sparkdash import __version__
 from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Gap, Results
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
-from sparkdash.client import address
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
@@ -145,17 +144,12 @@ class KnownSpeeds(Frozen):
 
 
 def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tuple[Arm, ...]:
-    """Return an arm per word, a profile's exact name or a URL. A profile named twice is compared with itself (A/A).
+    """Return an arm per profile's exact name. One named twice is compared with itself (A/A).
 
-    Raises:
-        AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
+    Raises AdmissionError: `model_not_found`, or `cannot_run` when none of them can.
     """
     arms: list[Arm] = []
     for name in names:
-        if "://" in name:
-            _asked_at(name)
-            arms.append(Arm(name=_unique(name, arms), profile=name))
-            continue
         found = profiles.get(name)
         if found is None:
             raise AdmissionError(
@@ -166,22 +160,6 @@ def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tup
         first = arms[0]
         raise AdmissionError(f"{first.name} cannot run: {first.impossible}.", code="cannot_run")
     return tuple(arms)
-
-
-def _asked_at(url: str) -> None:
-    """Raise AdmissionError for no server's URL, or for one with a password, which run and reports would store."""
-    if not address.can_connect(url):
-        raise AdmissionError(
-            f"{redaction.shown_url(url)!r} is not a URL of a server.",
-            code="url_invalid",
-            hint="It looks like http://127.0.0.1:8000.",
-        )
-    if redaction.has_login(url):
-        raise AdmissionError(
-            f"{redaction.shown_url(url)} has a password in it. The run's folder and reports would store it.",
-            code="url_login",
-            hint="Give the address of the server itself.",
-        )
 
 
 def _unique(name: str, arms: Sequence[Arm]) -> str:
@@ -199,7 +177,7 @@ def new_run(
     suite_file: str | None = None,
     **where: Any,
 ) -> Run:
-    """Create a run; arms that cannot run have no launches. `where`: target, model, host and simulated of Run."""
+    """Create a run; arms that cannot run have no launches. `where`: target, host and simulated of Run."""
     now = datetime.now(UTC)
     able = [arm.name for arm in arms if arm.impossible is None]
     run_id = f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}"
@@ -227,7 +205,7 @@ def is_same_question(run: Run, other: Run) -> bool:
     """Whether `other` measures the same as `run`, in whatever order."""
     return _launches(run) == _launches(other) and all(
         getattr(run, name) == getattr(other, name)
-        for name in ("suite_hash", "arms", "mode", "seed", "cells", "target", "model", "baseline")
+        for name in ("suite_hash", "arms", "mode", "seed", "cells", "target", "baseline")
     )
 
 
@@ -237,7 +215,7 @@ def _launches(run: Run) -> Counter[str]:
 
 def is_same_comparison(run: Run, other: Run) -> bool:
     """Whether `other` compares the same arms in a suite of the same name, however it measures them."""
-    return (run.suite, run.model) == (other.suite, other.model) and _compared(run) == _compared(other)
+    return run.suite == other.suite and _compared(run) == _compared(other)
 
 
 def _compared(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:

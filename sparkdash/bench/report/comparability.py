@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sparkdash.bench.report.report import ArmReport, ComparisonFlag, Report
 from sparkdash.bench.results import LaunchRecord, Provenance, Results
-from sparkdash.bench.run import Run
 
 Get = Callable[[Provenance], object]
 
@@ -49,23 +48,9 @@ def flags_within_run(results: Results) -> tuple[ComparisonFlag, ...]:
     for arm in run.arms:
         mine = launches[arm.name]
         flags += _unsteady(arm.name, mine)
-        flags += _unnamed(run, arm.name, mine)
         if arm.name != run.baseline and base and mine:
             flags += _against(arm.name, run.baseline, mine[-1].provenance, base[-1].provenance)
     return tuple(flags)
-
-
-def _unnamed(run: Run, arm: str, launches: Sequence[LaunchRecord]) -> Iterator[ComparisonFlag]:
-    """Flag a server at a URL that does not say which engine it is."""
-    told = launches[-1].provenance if launches else None
-    if run.target != "url" or told is None or told.engine is not None:
-        return
-    text = "The server does not say which engine answers"
-    if told.request_keys:
-        text += f"; it takes {told.request_keys}'s keys for lengths and counts."
-    else:
-        text += ": lengths are not forced, prompts are not salted, and chunks are not counted."
-    yield ComparisonFlag(refuses=False, arm=arm, text=text)
 
 
 def refused_arms(flags: Iterable[ComparisonFlag]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from sparkdash.bench.report.report import CellSource, ComparisonFlag, MissingCel
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 
-Identity = tuple[str, tuple[tuple[str, str], ...], str | None]
-"""Profile or URL, swept parameters, and the model of a URL."""
+Identity = tuple[str, tuple[tuple[str, str], ...]]
+"""Profile and swept parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _arms(runs: Sequence[Results], wanted: Collection[str]) -> dict[str, list[tu
     for results in runs:
         seen = set()
         for arm in _wanted(results.run.arms, wanted):
-            who = arm.profile, tuple(sorted(arm.parameters.items())), results.run.model
+            who = arm.profile, tuple(sorted(arm.parameters.items()))
             if who not in seen:
                 found.setdefault(who, []).append((results, arm))
             seen.add(who)
@@ -186,8 +186,7 @@ def _command(run: Run, name: str, places: Sequence[tuple[Results, Arm]]) -> str:
     for results, arm in places:
         if any(gap.arm == arm.name for gap in results.gaps()):
             return resume_command(results.run.id)
-    what = f"--url {run.arm(name).profile}" if run.target == "url" else run.arm(name).profile
-    return f"sparkdash bench {what} --suite {run.suite_options}"
+    return f"sparkdash bench {run.arm(name).profile} --suite {run.suite_options}"
 
 
 def _flags(filled: Mapping[tuple[str, CellKey], _Filled]) -> Iterator[ComparisonFlag]:

@@ -350,18 +350,13 @@ def _commands(source: TableSource) -> Iterator[Block]:
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
     yield Heading(2, "Benchmark Commands")
     if source.report.sources:
-        url = "--url " * (run.target == "url")
-        one_by_one = (
-            f"sparkdash bench {url}{shlex.quote(arm)} --suite {source.suite} --seed {run.seed}" for arm in arms
-        )
+        one_by_one = (f"sparkdash bench {arm} --suite {source.suite} --seed {run.seed}" for arm in arms)
         yield CommandBlock((*one_by_one, f"sparkdash bench show --matrix --suite {run.suite}"))
         return
     reps = "" if run.reps is None else f" --reps {run.reps}"
     more = f"{reps} --seed {run.seed}" + " --direct" * (run.target == "direct")
     if len(arms) == 1:
-        what = f"--url {shlex.quote(arms[0])}" if run.target == "url" else arms[0]
-        model = f" --model {shlex.quote(run.model)}" if run.model is not None else ""
-        yield CommandBlock((f"sparkdash bench {what}{model} --suite {source.suite}{more}",))
+        yield CommandBlock((f"sparkdash bench {arms[0]} --suite {source.suite}{more}",))
         return
     first = f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\"
     yield CommandBlock((first, f"  --suite {source.suite} --mode {run.mode.value}{more}"))

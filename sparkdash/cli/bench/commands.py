@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from sparkdash import paths
 from sparkdash.cli.bench import reports
 from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, table_width, wrap_last_column
-from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+from sparkdash.cli.parameters import AsJson, ProfileName, Yes, complete_profile
 from sparkdash.errors import AdmissionError, HostError
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ app = typer.Typer(
     \b
     Examples:
       sparkdash bench gpt-oss-120b --suite smoke
-      sparkdash bench --url http://127.0.0.1:8000 --suite prefill
       sparkdash bench resume last
       sparkdash bench show last
       sparkdash bench export last --layout qwen3-coder -o matrix.md
@@ -169,14 +168,8 @@ RunName = Annotated[
 
 @app.command()
 def run(
-    profile: Annotated[
-        str | None, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
-    ] = None,
+    profile: ProfileName,
     suite: SuiteName = "smoke",
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="A server that sparkdash does not manage.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="The server's model, if it serves several.")] = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -194,19 +187,12 @@ def run(
     Examples:
       sparkdash bench gpt-oss-120b
       sparkdash bench run qwen3-coder-30b-nvfp4 --suite seeds --yes
-      sparkdash bench --url http://127.0.0.1:8000 --suite prefill
     """
     from sparkdash.bench.run import Mode
     from sparkdash.cli.bench.measure import MeasureOptions, measure
 
-    if (profile is None) == (url is None):
-        raise typer.BadParameter("give a PROFILE or --url", param_hint="PROFILE")
-    if model is not None and profile is not None and "://" not in profile:
-        raise typer.BadParameter("use --model with --url only; a profile has one model", param_hint="--model")
-    if url is not None and "://" not in url:
-        raise typer.BadParameter("give an address such as http://127.0.0.1:8000", param_hint="--url")
     wish = MeasureOptions(
-        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct,
+        arms=(profile,), suite=suite, mode=Mode.SCREEN, direct=direct,
         share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)

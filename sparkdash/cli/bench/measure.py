@@ -30,7 +30,7 @@ from sparkdash.cli.bench import progress, reports
 from sparkdash.cli.bench.progress import plan_document
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note
 from sparkdash.cli.use import note_broken_file
-from sparkdash.client.address import at_url, credentials, find_daemon
+from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.follow import until_ready
 from sparkdash.domain.engine import EngineState
@@ -73,16 +73,11 @@ def _told(trouble: str, command: str) -> Iterator[None]:
         progress.print_wrapped(f"{trouble}: {error.message} `{command}` tries it again.")
 
 
-async def open_wire(
-    client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]
-) -> BenchClient:
+async def open_wire(client: AsyncClient, world: Snapshot, headers: dict[str, str]) -> BenchClient:
     """Connect to the gateway over TCP, because there the kernel reports when bytes arrived.
 
-    A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else, but to a
-    measured URL that SPARKDASH_URL names too.
+    A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else.
     """
-    if client is None or world is None or run.target != "gateway":
-        return BenchClient("", headers | _known_key(run))
     address = client.address
     if address.uds is not None:
         root = world.daemon.url.removesuffix("/v1")
@@ -94,16 +89,7 @@ async def open_wire(
     return BenchClient(address.url, headers, address.uds)
 
 
-def _known_key(run: Run) -> dict[str, str]:
-    """Return the key's header where the measured URL is the daemon that SPARKDASH_URL names; else nothing."""
-    known = find_daemon()
-    asked = {at_url(arm.profile).url for arm in run.arms} if run.target == "url" else set()
-    return credentials(known) if known.given and asked == {known.url} else {}
-
-
-def host_facts(world: Snapshot | None) -> Host:
-    if world is None:
-        return Host()
+def host_facts(world: Snapshot) -> Host:
     gpu = world.sample.gpu if world.sample else None
     memory = world.sample.memory if world.sample else None
     return Host(
@@ -118,23 +104,19 @@ START_S, START_S_PER_GIB = 60.0, 6.0
 """Start of an engine that was never seen: published starts take 5 to 15 minutes for 70 to 115 GB."""
 
 
-async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, KnownSpeeds]:
-    seen: dict[str, KnownSpeeds] = {}
-    if client is not None and world is not None:
-        starts: dict[str, float | None] = {}
-        for name in {arm.profile for arm in run.arms if arm.impossible is None}:
-            figures = world.figures.get(name)
-            starts[name] = (figures.load_s if figures else None) or (await client.plan(name=name)).expected_s or None
-        seen = run_plan.speeds_of(run.arms, world, starts)
+async def arm_speeds(run: Run, client: AsyncClient, world: Snapshot) -> dict[str, KnownSpeeds]:
+    starts: dict[str, float | None] = {}
+    for name in {arm.profile for arm in run.arms if arm.impossible is None}:
+        figures = world.figures.get(name)
+        starts[name] = (figures.load_s if figures else None) or (await client.plan(name=name)).expected_s or None
+    seen = run_plan.speeds_of(run.arms, world, starts)
     return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds()), world) for arm in run.arms}
 
 
-def _completed(run: Run, arm: Arm, known: KnownSpeeds, world: Snapshot | None) -> KnownSpeeds:
+def _completed(run: Run, arm: Arm, known: KnownSpeeds, world: Snapshot) -> KnownSpeeds:
     if known.decode_tok_s is None or known.launch_s is None or known.source == "published":
         known = _measured_before(run, arm, known)
-    if run.target == "url":
-        return known.replace(launch_s=0.0)
-    summary = world.profile(arm.profile) if world else None
+    summary = world.profile(arm.profile)
     if known.launch_s is None and summary is not None and summary.needs_bytes:
         return known.replace(launch_s=START_S + START_S_PER_GIB * summary.needs_bytes / GIB, estimated=True)
     return known
@@ -161,7 +143,7 @@ def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:
     for place in islice(run_folder.list_runs(), 30):
         with contextlib.suppress(AdmissionError):
             found = run_folder.read_run(place)
-            if found.simulated is not run.simulated or found.model != run.model:
+            if found.simulated is not run.simulated:
                 continue
             named = (one for one in found.arms if (one.profile, one.parameters) == (arm.profile, arm.parameters))
             if one := next(named, None):
@@ -200,10 +182,10 @@ def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | Non
     return asked if asked and gone else None
 
 
-async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
+async def remove_sweep_profiles(client: AsyncClient, arms: Sequence[Arm]) -> None:
     families = {arm.profile.split("/", 1)[0] for arm in arms if arm.swept}
     gone = [family for family in families if sweep.delete_sweep_file(family)]
-    if gone and client is not None:
+    if gone:
         with contextlib.suppress(SparkdashError):  # the daemon sees by itself, a little later, that they are gone
             for name in (await client.state()).engines.keys() & {arm.profile for arm in arms}:
                 await client.stop(profile=name)
@@ -271,7 +253,6 @@ class MeasureOptions:
     arms: tuple[str, ...]
     suite: str
     mode: Mode
-    model: str | None = None
     direct: bool = False
     share: bool = False
     reps: int | None = None
@@ -301,32 +282,24 @@ def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
 
 async def _measure(wish: MeasureOptions) -> None:
     suite = suites.load_suite(wish.suite)
-    foreign = ["://" in name for name in wish.arms]
-    if any(foreign) and not all(foreign):
-        raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
     async with AsyncExitStack() as stack:
-        client = None if foreign[0] else await stack.enter_async_context(AsyncClient())
+        client = await stack.enter_async_context(AsyncClient())
         swept: tuple[Arm, ...] = ()
-        if client and wish.sweep:
+        if wish.sweep:
             swept = await stack.enter_async_context(sweep_arms(client, wish.arms[0], wish.sweep))
-        await _begun(client, suite, swept, wish, foreign[0])
+        await _begun(client, suite, swept, wish)
 
 
-async def _begun(
-    client: AsyncClient | None, suite: suites.Suite, swept: tuple[Arm, ...], wish: MeasureOptions, foreign: bool
-) -> None:
-    world = await client.state() if client else None
-    names = [(await client.profile(name=name)).name if client else name for name in wish.arms]
-    if client:
-        for name in dict.fromkeys(names):
-            await note_broken_file(client, name)
-    profiles = {one.name: one for one in world.profiles} if world else {}
-    arms = swept or run_plan.arms_of(names, profiles)
-    simulated = any(profiles[name].simulated for name in names if name in profiles)
+async def _begun(client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...], wish: MeasureOptions) -> None:
+    world = await client.state()
+    names = [(await client.profile(name=name)).name for name in wish.arms]
+    for name in dict.fromkeys(names):
+        await note_broken_file(client, name)
+    profiles = {one.name: one for one in world.profiles}
     run = run_plan.new_run(
-        suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suites.suite_path(wish.suite),
-        target="url" if foreign else "direct" if wish.direct else "gateway",
-        model=wish.model, host=host_facts(world), simulated=simulated,
+        suite, swept or run_plan.arms_of(names, profiles), wish.mode, seed=wish.seed, reps=wish.reps,
+        suite_file=suites.suite_path(wish.suite), target="direct" if wish.direct else "gateway",
+        host=host_facts(world), simulated=any(profiles[name].simulated for name in names if name in profiles),
     )  # fmt: skip
     place = run_to_resume(run, profiles, fresh=wish.fresh)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
@@ -339,9 +312,9 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
         tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
     )
     async with AsyncExitStack() as stack:
-        client = None if run.target == "url" else await stack.enter_async_context(AsyncClient())
-        world = await client.state() if client else None
-        if client and world and run.ended_at is None and (again := missing_sweep(run.arms, world)):
+        client = await stack.enter_async_context(AsyncClient())
+        world = await client.state()
+        if run.ended_at is None and (again := missing_sweep(run.arms, world)):
             await stack.enter_async_context(sweep_arms(client, *again))
             world = await client.state()
         results = run_folder.read_results(place)
@@ -349,16 +322,16 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
         await _work(results, client, world, suite, wish)
 
 
-def _refuse_edited(results: Results, world: Snapshot | None) -> None:
+def _refuse_edited(results: Results, world: Snapshot) -> None:
     launched = {one.arm: one.provenance.fingerprint for one in results.launches}
     for arm in results.run.arms:
-        now = world.profile(arm.profile) if world and arm.name in launched else None
+        now = world.profile(arm.profile) if arm.name in launched else None
         if now is not None and launched[arm.name] not in now.fingerprints:
             refuse_edited(arm, launched, now.fingerprint)
 
 
 async def _work(
-    results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: MeasureOptions
+    results: Results, client: AsyncClient, world: Snapshot, suite: suites.Suite, wish: MeasureOptions
 ) -> None:
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
@@ -372,7 +345,7 @@ async def _work(
         if wish.dry_run:
             return
         if wish.ask:
-            _confirm(managed=client is not None)
+            _confirm()
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
         await remove_sweep_profiles(client, run.arms)
@@ -386,12 +359,12 @@ async def _work(
     print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
 
 
-def _confirm(*, managed: bool) -> None:
+def _confirm() -> None:
     """Ask before engines are stopped. Raises AdmissionError without a terminal, typer.Abort after a no."""
     if is_interactive():
         if not confirm("Begin?"):
             raise typer.Abort
-    elif managed:
+    else:
         raise AdmissionError(
             "The measurement was not confirmed, and it would stop the engines that run.",
             code="unconfirmed",
@@ -409,18 +382,16 @@ def _print_gaps(results: Results) -> None:
 async def _run(
     place: Path,
     run: Run,
-    client: AsyncClient | None,
-    world: Snapshot | None,
+    client: AsyncClient,
+    world: Snapshot,
     suite: suites.Suite,
     wish: MeasureOptions,
     expected_s: float | None,
 ) -> Results:
     headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(await open_wire(client, world, run, headers))
-        here: arm_launcher.ArmLauncher = arm_launcher.UrlLauncher(wire, run.model)
-        if client is not None:
-            here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
+        wire = await stack.enter_async_context(await open_wire(client, world, headers))
+        here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
         watch = progress.RunProgress(run)
         runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
         pulse = box_lease.LeaseHeartbeat(
@@ -430,12 +401,11 @@ async def _run(
         )
         watch.on_change = pulse.news.set
         holder = f"sparkdash bench ({run.suite})"
-        if client is not None:
-            await stack.enter_async_context(
-                box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
-            )
-            measured = {arm.profile for arm in run.arms}
-            stack.push_async_callback(restore_box, client, await client.state(), measured)
+        await stack.enter_async_context(
+            box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
+        )
+        measured = {arm.profile for arm in run.arms}
+        stack.push_async_callback(restore_box, client, await client.state(), measured)
         stack.enter_context(run_folder.keep_if_launched(run))
         try:
             return await runner.run()

@@ -29,7 +29,7 @@ def plan_document(
     suite: suites.Suite,
     speeds: Mapping[str, run_plan.KnownSpeeds],
     expected_s: float | None,
-    world: Snapshot | None,
+    world: Snapshot,
 ) -> BenchPlan:
     run, gaps = results.run, results.gaps()
     known = {arm.name: speeds.get(arm.name, run_plan.KnownSpeeds()) for arm in run.arms}
@@ -74,7 +74,7 @@ def print_plan(
     suite: Suite,
     speeds: Mapping[str, run_plan.KnownSpeeds],
     expected_s: float | None,
-    world: Snapshot | None,
+    world: Snapshot,
 ) -> None:
     run, gaps = results.run, results.gaps()
     print_wrapped(
@@ -87,12 +87,12 @@ def print_plan(
         print_wrapped(f"  {letters[arm.name]}  {arm.name}{note}")
     launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
-    print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {counted(len(gaps), 'cell')} to measure")
+    print_wrapped(f"  {order}: {_launch_count(len(launches))}; {counted(len(gaps), 'cell')} to measure")
     if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
         print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
     if few := _few_prompts_note(run, world):
         print_wrapped(f"  {few}")
-    if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
+    if stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]:
         print_wrapped(f"The run stops {', '.join(stopped)}; what runs now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     print_wrapped(_expected_text(expected_s, sources, estimated=any(one.estimated for one in speeds.values())))
@@ -101,9 +101,9 @@ def print_plan(
 FEW_PROMPTS = 5
 
 
-def _few_prompts_note(run: Run, world: Snapshot | None) -> str | None:
+def _few_prompts_note(run: Run, world: Snapshot) -> str | None:
     """Return the power of cells of few prompts where a speculating arm is compared with a plain one in these alone."""
-    known = [world.profile(arm.profile) for arm in run.arms] if world else []
+    known = [world.profile(arm.profile) for arm in run.arms]
     speculates = len({one.speculation is None for one in known if one is not None}) > 1
     most = max((cell.reps for cell in run.cells if cell.key.kind is Kind.SPEED), default=FEW_PROMPTS + 1)
     if run.mode is Mode.SCREEN or not speculates or most > FEW_PROMPTS:
@@ -123,10 +123,7 @@ def _expected_text(expected_s: float | None, sources: set[str], *, estimated: bo
     return f"Expected time: {about}{duration(expected_s)}, from decode rates {' and '.join(sorted(sources))}{mark}."
 
 
-def _launch_count(count: int, run: Run) -> str:
-    if run.target == "url":
-        how = "pass over a server that is" if count == 1 else "passes over servers that are"
-        return f"{count} {how} not started anew"
+def _launch_count(count: int) -> str:
     return f"{count} {'launch of a new engine' if count == 1 else 'launches, each of a new engine'}"
 
 
