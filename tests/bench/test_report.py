@@ -23,7 +23,6 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode
 from sparkdash.bench.run_folder import read_results
 from sparkdash.cli.main import app
-from sparkdash.domain.profile import Published
 from sparkdash.errors import AdmissionError
 from tests.bench.conftest import key
 
@@ -246,14 +245,6 @@ def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -
     assert "¹ not measured: these answers do not tell it" in out
 
 
-def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
-    out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, visible=0.6))
-    assert "| Generation throughput (with reasoning overhead) | 36.0 tok/s |" in out
-    assert "| Pure decode (no reasoning) | 66.5 tok/s |" in out
-    assert "| Time to the first token (ttft) | 0.667 s |" in out
-    assert "| Time to the first visible token (ttfv) | 3.067 s |" in out
-
-
 @pytest.mark.parametrize(("changes", "command"), [
     ({"seed": 7, "target": "direct"}, "sparkdash bench coder --suite seeds --seed 7 --direct"),
     ({"reps": 9}, "sparkdash bench coder --suite seeds --reps 9 --seed 42"),
@@ -304,21 +295,6 @@ def test_speculation_is_taken_apart(rehearse: Rehearse) -> None:
         rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}, drafts={"plain-eagle": (62, 31)})
     )
     assert "| ctx=0 long | 1.93 | 0.62 0.31 | 34.5 |" in " ".join(out.split("## What speculation did")[1].split())
-
-
-def test_published_figures_stand_beside_like_ones(rehearse: Rehearse) -> None:
-    """End to end beside end to end; a rate of which nobody said what it was is left out, and so are all beside a simulated run."""
-    published = {
-        "coder": (
-            Published(workload="ctx 0, long", source="a page", e2e_tok_s=50.0),
-            Published(workload="ctx 0, long", source="a page", tok_s=99.0),
-        )
-    }
-    given: dict[str, Any] = {"arms": [PLAIN], "rates": {"plain": GRID}}
-    out = told(rehearse(**given, changes={"simulated": False}), local=LocalProfiles(published=published))
-    assert "| ctx=0 long | e2e    | 50.0      | 60.0 | +20.0%     | a page |" in out
-    assert "99.0" not in out
-    assert "Beside the published" not in told(rehearse(**given), local=LocalProfiles(published=published))
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
-from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.formats import render_markdown
+from sparkdash.bench.report.arm_tables import kv_cells
+from sparkdash.bench.report.blocks import Footnotes
 from sparkdash.bench.report.merged_runs import merge_runs, select_runs
-from sparkdash.bench.report.page import SIMULATED, report_page
-from sparkdash.bench.results import Results
+from sparkdash.bench.report.page import SIMULATED
+from sparkdash.bench.results import Provenance, Results
 from sparkdash.bench.run import Arm, CellKey, Mode
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind
@@ -31,41 +31,19 @@ LENGTHS = (32, 150, 400)
 """Long enough for a decode rate; the document's own lengths are 20, 150 and 400."""
 
 
-CELL = CellKey(suite="seeds", context=0, output=400)
-ARMS = [Arm(name="v2", profile="qwen"), Arm(name="v2-tq", profile="qwen/tq")]
-
-
-def table(rehearse: Callable[..., Results], **told: dict[str, Any]) -> str:
-    provenance = {name.replace("_", "-"): facts for name, facts in told.items()}
-    rates = {arm.name: {CELL: 50.0} for arm in ARMS}
-    page = render_markdown(report_page(assemble_report(rehearse(arms=ARMS, rates=rates, provenance=provenance))))
-    return page.split("## 256K context")[1].split("\n## ")[0] if "## 256K context" in page else ""
-
-
-def test_the_published_rows_come_out(rehearse: Callable[..., Results]) -> None:
-    """355K tokens for one user and 1.4M for five, as published for these builds."""
-    told = table(
-        rehearse,
-        v2={"kv_tokens": 355_000, "context_limit": 262_144},
-        v2_tq={"kv_tokens": 1_400_000, "context_limit": 262_144},
-    )
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in told.splitlines() if "|" in line]
-    assert rows[0] == ["Build", "KV cache", "256K concurrent users"]
-    assert rows[2:] == [["v2", "355K tokens", "1"], ["v2-tq", "1.4M tokens", "5"]]
-    assert "Computed, not measured." in told
-
-
-@pytest.mark.parametrize(("limit", "users"), [(32_768, "-¹"), (None, "1")])
-def test_an_engine_that_serves_no_such_context_has_no_users_of_it(
-    rehearse: Callable[..., Results], limit: int | None, users: str
-) -> None:
-    told = table(rehearse, v2={"kv_tokens": 355_000, "context_limit": limit})
-    assert f"| {users} " in told
-    assert ("serves requests of up to 32,768 tokens" in told) is (limit is not None)
-
-
-def test_without_the_engines_word_there_is_no_table(rehearse: Callable[..., Results]) -> None:
-    assert table(rehearse) == ""
+@pytest.mark.parametrize(
+    ("tokens", "limit", "told"),
+    [
+        (355_000, 262_144, ("355K tokens", "1")),
+        (1_400_000, 262_144, ("1.4M tokens", "5")),
+        (355_000, 32_768, ("355K tokens", "-¹")),
+        (355_000, None, ("355K tokens", "1")),
+    ],
+)
+def test_users_of_a_long_context_are_whole_caches_of_it(tokens: int, limit: int | None, told: tuple[str, str]) -> None:
+    """As published for two builds; an engine that serves no such context has no users of it."""
+    cells = kv_cells(Provenance(kv_tokens=tokens, context_limit=limit), Footnotes())
+    assert tuple(cell.text for cell in cells) == told
 
 
 class ModelList:

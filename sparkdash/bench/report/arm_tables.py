@@ -1,4 +1,4 @@
-"""Tables of one arm: context by length, batches, the cost of reasoning, the KV cache. Pure."""
+"""Tables of one arm: context by length, batches, classes of text. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from sparkdash.bench.report.blocks import (
     Block,
     Footnotes,
     Grid,
-    Heading,
     TableCell,
     TextBlock,
     Tone,
@@ -29,10 +28,6 @@ from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import CellKey, Kind
 
 HEAD_WIDTH = 7
-FIRST = ((BenchMetric.TTFT, "token (ttft)"), (BenchMetric.TTFV, "visible token (ttfv)"))
-HIDDEN = 0.98
-"""Share of visible tokens below which a stream counts as one with reasoning."""
-
 ASSUMED_NOTE = (
     "the server does not count each chunk: the tokens of the first are estimated from its share of the text; "
     "no difference is claimed"
@@ -200,34 +195,6 @@ def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:
         yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
 
 
-def reasoning_table(source: TableSource, arm: str) -> Iterator[Block]:
-    """Table of streams with reasoning: one speed, counted by visible and by all tokens."""
-    key = source.compared
-    if key is None:
-        return
-    seen, pure, whole = (
-        _median(source, arm, key, metric) for metric in (BenchMetric.VISIBLE, BenchMetric.DECODE, BenchMetric.E2E)
-    )
-    if not seen or not whole or seen > HIDDEN * whole:
-        return
-    rows = [
-        (TableCell("Generation throughput (with reasoning overhead)"), TableCell(f"{format_value(seen)} tok/s")),
-        (TableCell("Pure decode (no reasoning)"), TableCell(f"{format_value(pure) or DASH} tok/s")),
-    ]
-    for metric, what in FIRST:
-        seconds = format_value(_median(source, arm, key, metric), decimals(metric)) or DASH
-        rows.append((TableCell(f"Time to the first {what}"), TableCell(f"{seconds} s")))
-    hit = next((one for one in source.report.hits if one.arm == source.arm(arm)), None)
-    if hit:
-        rows.append((TableCell("Prefix cache hit rate"), TableCell(format_percent(hit.rate))))
-    yield Grid(head=("Metric", "Value"), rows=tuple(rows), widths=(0, 0))
-
-
-def _median(source: TableSource, arm: str, key: CellKey, metric: BenchMetric) -> float | None:
-    figure = source.figure(arm, key, metric)
-    return figure.median if figure else None
-
-
 def prefix_cache_line(source: TableSource, arm: str) -> Iterator[Block]:
     """Line per prefix cell with the share of the repeated prompt that came from the cache, or the lack of one."""
     keys = source.report.planned(Kind.PREFIX)
@@ -271,22 +238,6 @@ def _row(source: TableSource, arm: str, context: int, columns: list[Column], not
 
 
 LONG = 262_144
-KV_HOW = (
-    "KV cache: tokens by the engine's own figure. Users: that figure over 262,144, whole contexts without a shared "
-    "prefix. Computed, not measured."
-)
-
-
-def kv_table(source: TableSource) -> Iterator[Block]:
-    """Table of the arms whose engine told the size of its cache; nothing without one."""
-    known = [(arm.name, arm.provenance) for arm in source.report.arms if arm.provenance and arm.provenance.kv_tokens]
-    if not known:
-        return
-    notes = Footnotes()
-    rows = tuple((TableCell(name), *kv_cells(told, notes)) for name, told in known)
-    yield Heading(2, "256K context")
-    yield Grid(head=("Build", "KV cache", "256K concurrent users"), rows=rows, notes=tuple(notes.texts))
-    yield TextBlock((KV_HOW,), Tone.DIM)
 
 
 def kv_cells(told: Provenance, notes: Footnotes) -> tuple[TableCell, TableCell]:

@@ -1,8 +1,7 @@
-"""Page of a report: its tables in order, the published figures beside them, its conclusion in a sentence. Pure."""
+"""Page of a report: its tables in order, its conclusion in a sentence. Pure."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,13 +26,11 @@ from sparkdash.bench.report.blocks import (
     TableCell,
     TextBlock,
     Tone,
-    format_change,
-    format_value,
 )
 from sparkdash.bench.report.filled_tables import filled_tables
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout, filled_layout
 from sparkdash.bench.report.report import MissingCells, Report
-from sparkdash.bench.run import Arm, CellKey
+from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
 from sparkdash.units import duration
 
@@ -162,67 +159,6 @@ def speed_text(ratio: float, change: float | None = None) -> str:
     return f"{share:.{int(share < 10)}f} % {'faster' if ratio >= 1 else 'slower'}"
 
 
-_CONTEXT = re.compile(r"ctx (\d+)(K?), (short|medium|long)")
-_CROWD = re.compile(r"(\d+) at once, (\d+) tokens each")
-_PREFILL = re.compile(r"pp(\d+)(K?), tg(\d+)")
-
-RATES = (
-    (BenchMetric.E2E, "e2e_tok_s"),
-    (BenchMetric.DECODE, "decode_tok_s"),
-    (BenchMetric.PREFILL, "prefill_tok_s"),
-    (BenchMetric.AGGREGATE, "aggregate_tok_s"),
-)
-
-
-def matching_cell(one: Published, source: TableSource) -> CellKey | None:
-    """Return the cell nearest to a published workload; None without a match."""
-    keys: Sequence[CellKey] = source.report.planned()
-    if found := _CONTEXT.fullmatch(one.workload):
-        keys = source.grid_keys
-        words = {word: tokens for tokens, word in source.words.items()}
-        wanted = (_tokens(found[1], found[2]), words.get(found[3]), 1)
-    elif found := _CROWD.fullmatch(one.workload):
-        return next((key for key in keys if (key.output, key.concurrency) == (int(found[2]), int(found[1]))), None)
-    elif found := _PREFILL.match(one.workload):
-        wanted = (_tokens(found[1], found[2]), int(found[3]), 1)
-    else:
-        return None
-    return next((key for key in keys if (key.context, key.output, key.concurrency) == wanted and not key.warm), None)
-
-
-def published_tables(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
-    words = source.words
-    tables: list[Block] = []
-    for arm in source.report.arms:
-        if rows := tuple(_rows(source, arm.name, published.get(arm.profile, ()), words)):
-            head = ("Cell", "Figure", "Published", "Here", "Difference", "Source")
-            tables += [Heading(3, arm.name), Grid(head=head, rows=rows)]
-    if tables:
-        yield Heading(2, "Beside the published figures")
-        yield TextBlock(("Other boxes, prompts and harnesses: a difference here is no verdict.",), Tone.DIM)
-        yield from tables
-
-
-def _rows(
-    source: TableSource, arm: str, published: Sequence[Published], words: dict[int, str]
-) -> Iterator[tuple[TableCell, ...]]:
-    for one in published:
-        key = matching_cell(one, source)
-        for metric, name in RATES:
-            theirs: float | None = getattr(one, name)
-            if key is None or theirs is None:
-                continue
-            ours = source.figure(arm, key, metric)
-            here = ours.median if ours else None
-            gap = format_change(here / theirs - 1) if here else ""
-            figures = (metric.value, format_value(theirs), format_value(here), gap, one.source)
-            yield tuple(map(TableCell, (blocks.cell_name(key, words), *figures)))
-
-
-def _tokens(count: str, kilo: str) -> int:
-    return int(count) * (1024 if kilo else 1)
-
-
 def missing_note(source: TableSource, arm: str) -> TextBlock | None:
     """Return the number of the arm's blank cells, the time and the command to fill them."""
     if source.impossible(arm):
@@ -306,10 +242,8 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
     yield from comparison_tables.evidence_tables(source)
     yield from comparison_tables.latency_table(source)
     yield from comparison_tables.speculation_tables(source)
-    yield from arm_tables.kv_table(source)
     yield from comparison_tables.score_tables(source)
     yield from _void_tables(report)
-    yield from published_tables(source, {} if report.simulated else local.published)
 
 
 def _measured(source: TableSource) -> tuple[str, ...]:
@@ -393,7 +327,6 @@ def _tables(source: TableSource, layout: Layout, build: Build, above: str) -> It
             yield arm_tables.context_matrix(source, arm, warm=layout.warm)
         yield from arm_tables.text_class_table(source, arm)
         yield from arm_tables.batch_table(source, arm)
-        yield from arm_tables.reasoning_table(source, arm)
         yield from arm_tables.prefix_cache_line(source, arm)
         if layout.math or source.asks_math:
             yield TextBlock((f"Math: {arm_tables.math_share(source, arm)}",))

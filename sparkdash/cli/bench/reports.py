@@ -83,10 +83,6 @@ MetricName = Annotated[
         "ttfv, itl_p99, visible.",
     ),
 ]
-MathRun = Annotated[
-    str | None,
-    typer.Option("--math", metavar="RUN", help="Add the right answers of this run of the suite math to the tables."),
-]
 Matrix = Annotated[
     bool, typer.Option("--matrix", help="Merge all runs of a suite: of each cell the newest that counts.")
 ]
@@ -96,16 +92,16 @@ MatrixSuite = Annotated[
 ]
 
 
-def read_report(run: str, math: str | None = None) -> Report:
-    """Assemble the report of a run; `math` adds the right answers of another. Raises AdmissionError."""
+def read_report(run: str) -> Report:
+    """Assemble the report of a run. Raises AdmissionError."""
     from sparkdash.bench import run_folder
-    from sparkdash.bench.report.assemble import add_math_scores, assemble_report
+    from sparkdash.bench.report.assemble import assemble_report
 
     results = run_folder.read_results(run_folder.find_run(run))
     found = assemble_report(results)
     if found.filling and not _can_resume(results):
         found = found.replace(filling=tuple(one.replace(command="") for one in found.filling))
-    return found if math is None else add_math_scores(found, read_report(math))
+    return found
 
 
 def _can_resume(results: Results) -> bool:
@@ -119,9 +115,7 @@ def _can_resume(results: Results) -> bool:
     return can_resume(results, {one.name: [launch.fingerprint for launch in one.launches] for one in alike})
 
 
-def merge_matrix(
-    suites: Sequence[str | None], math: str | None, *, named: Collection[str] = (), simulated: bool = False
-) -> Report:
+def merge_matrix(suites: Sequence[str | None], *, named: Collection[str] = (), simulated: bool = False) -> Report:
     """Merge the runs of each suite (None: the newest run's), and the newest right answers of the suite `math`."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.assemble import add_math_scores
@@ -137,8 +131,6 @@ def merge_matrix(
 
     chosen = _chosen_runs(known, suites, simulated=True if simulated else None)
     report = merged(chosen)
-    if math is not None:
-        return add_math_scores(report, read_report(math))
     asked = select_runs(known, MATH, simulated=chosen[0].simulated) if MATH not in suites else []
     return add_math_scores(report, merged(asked)) if asked else report
 
@@ -163,14 +155,14 @@ def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None], *, simulate
 
 
 def _asked_report(
-    run: str | None, layout: Layout | None, math: str | None, *, matrix: bool, suite: str | None, simulated: bool
+    run: str | None, layout: Layout | None, *, matrix: bool, suite: str | None, simulated: bool
 ) -> Report:
     if run is not None and matrix:
         raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
     if run is not None:
-        return read_report(run, math)
+        return read_report(run)
     suites: Sequence[str | None] = [suite] if suite or not layout else layout.suites or [None]
-    return merge_matrix(suites, math, named=layout.named if layout else (), simulated=simulated)
+    return merge_matrix(suites, named=layout.named if layout else (), simulated=simulated)
 
 
 def choose_layout(report: Report, layout: Layout | None, metric: str | None) -> Layout:
@@ -267,7 +259,6 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
-    math: MathRun = None,
     matrix: Matrix = False,
     suite: MatrixSuite = None,
 ) -> None:
@@ -284,7 +275,7 @@ def export(
     chosen = _named_layout(layout)
     if run is None and not matrix and chosen is None:
         raise typer.BadParameter("give a RUN, a --layout, or --matrix for all runs of a suite", param_hint="RUN")
-    report = _asked_report(run, chosen, math, matrix=matrix, suite=suite, simulated=False)
+    report = _asked_report(run, chosen, matrix=matrix, suite=suite, simulated=False)
     text = render_markdown(report_page(report, choose_layout(report, chosen, metric), local_profiles()))
     if output is None:
         return print_text(text, nl=False)
@@ -306,7 +297,6 @@ def show(
     ] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
-    math: MathRun = None,
     matrix: Matrix = False,
     suite: MatrixSuite = None,
     simulated: Annotated[bool, typer.Option("--simulated", help="Only runs of simulated engines.")] = False,
@@ -333,7 +323,7 @@ def show(
         known = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
         return print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
-    report = _asked_report(run, chosen, math, matrix=matrix, suite=suite, simulated=simulated)
+    report = _asked_report(run, chosen, matrix=matrix, suite=suite, simulated=simulated)
     if as_json:
         return print_json(report)
     return _draw(report, choose_layout(report, chosen, metric))
