@@ -9,12 +9,10 @@ import pytest
 
 from sparkdash import rules
 from sparkdash.catalog import load_catalog, summarize
-from sparkdash.catalog.importers.podman_line import import_podman_line
 from sparkdash.catalog.quadlet_unit import quadlet_unit
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter_of
-from sparkdash.host.podman import argv
 from sparkdash.tui.lines.words import engine_name
 
 LAUNCH = LaunchContext(port=18000, containerised=True, hf_home="/hf", cache_dir="/cache")
@@ -94,70 +92,6 @@ def test_a_quadlet_publishes_the_fixed_port_and_names_the_signal() -> None:
     lines = quadlet_unit(profile, adapter_of(profile).container(profile, LAUNCH)).splitlines()
     assert {"PublishPort=127.0.0.1:18000:8000", "StopSignal=SIGINT"} <= set(lines)
     assert not [line for line in lines if line.startswith(("Network=", "Entrypoint=", "Exec="))]
-
-
-def _imported(text: str) -> dict[str, Any]:
-    (profile,) = import_podman_line(text).profiles
-    return profile
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (
-            "docker run --gpus all -p 8080:80 ghcr.io/huggingface/text-embeddings-inference:121-1.9 "
-            "--model-id BAAI/bge-m3 --max-batch-tokens 16384",
-            {"profile": "bge-m3", "server": {"kind": "tei"}, "args": {"max-batch-tokens": 16384}},
-        ),
-        (
-            "docker run --gpus all --network host avarok/atlas-gb10:dev serve owner/Model-FP8 --port 8888 --bind 0.0.0.0 "
-            "--speculative",
-            {"profile": "Model-FP8", "server": {"kind": "atlas"}, "args": {"speculative": True}},
-        ),
-        (
-            "docker run --gpus all -p 11434:11434 -v /models:/root/.ollama ollama/ollama",
-            {"profile": "ollama", "server": {"kind": "ollama"}},
-        ),
-        (
-            "docker run --gpus all --name mine -p 9000:8000 --stop-signal SIGINT example/any:2 --serve /m",
-            {
-                "profile": "mine",
-                "server": {"port": 8000, "keep_entrypoint": True, "stop_signal": "SIGINT"},
-                "command": ["--serve", "/m"],
-            },
-        ),
-    ],
-)
-def test_a_container_of_any_server_is_imported(line: str, expected: dict[str, Any]) -> None:
-    found = _imported(line)
-    assert found["engine"] == "generic"
-    assert {key: found[key] for key in expected} == expected
-
-
-def test_variables_of_a_known_server_are_kept_unless_sparkdash_sets_them() -> None:
-    """Ollama's address is sparkdash's to choose; how long a model stays is the owner's."""
-    told = "-e OLLAMA_HOST=0.0.0.0:11434 -e OLLAMA_KEEP_ALIVE=24h -e OLLAMA_NUM_PARALLEL=4 -e OLLAMA_NO_CLOUD=1"
-    found = _imported(f"docker run --gpus all -p 11434:11434 {told} ollama/ollama")
-    assert found["env"] == {"OLLAMA_KEEP_ALIVE": "24h", "OLLAMA_NUM_PARALLEL": "4"}
-
-
-def test_other_containers_of_a_script_stay_out_where_an_engine_is_found() -> None:
-    """A database beside vLLM is no engine."""
-    text = "docker run -p 5432:5432 postgres:17\ndocker run --gpus all vllm/vllm-openai:v0.27.1 --model a/b\n"
-    assert _imported(text)["engine"] == "vllm"
-
-
-def test_a_server_with_a_fixed_port_comes_back_from_its_podman_command() -> None:
-    profile = _generic(server={"port": 8000, "stop_signal": "SIGINT"}, gpu=False)
-    spec = adapter_of(profile).container(profile, LAUNCH)
-    found = _imported(" ".join(argv.run("podman", spec.replace(labels={"sparkdash.profile": "mine"}))))
-    again = Profile.model_validate({"name": found.pop("profile"), **found})
-    assert again.server is not None
-    assert (again.name, again.image, again.server.launch) == (
-        "mine",
-        profile.image,
-        profile.server and profile.server.launch,
-    )
 
 
 def test_the_summary_names_the_known_server() -> None:

@@ -327,48 +327,11 @@ def test_the_text_of_another_branch_is_named_also_where_its_flags_are_the_same()
     assert "not --seed 1" in said(imported)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "docker run -p 80:80 ghcr.io/huggingface/text-embeddings-inference:cuda-1.9 --model-id a/b --api-key zzzsecret",
-        "docker run -p 80:80 acme/whisper:1.2 serve --lang de --api-key=zzzsecret",
-        "docker run -p 80:80 acme/whisper:1.2 serve --hf-token zzzsecret --lang de",
-    ],
-)
-def test_a_secret_among_the_words_of_any_server_is_dropped(line: str) -> None:
-    imported = importers.import_profiles(line)
-    assert "zzzsecret" not in json.dumps(imported.profiles) + said(imported)
-    assert "a secret must not be in a profile" in said(imported)
-
-
 def test_lines_of_a_compose_command_that_end_in_a_backslash_go_on() -> None:
     text = "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: %s\n      --model a/b \\\n      --seed 5\n"
     for style in ("|", ">"):
         (profile,) = importers.import_profiles(text % style).profiles
         assert (profile["models"], profile["args"]) == ({"target": {"hf": "a/b"}}, {"seed": 5})
-
-
-SERVICE = """[Unit]
-Description=Chats
-[Service]
-User=zzz
-Environment="LLAMA_ARG_CTX_SIZE=4096" CUDA_VISIBLE_DEVICES=0
-ExecStartPre=/bin/mkdir -p /x
-ExecStart=-%s
-Restart=on-failure
-"""
-
-
-def test_a_systemd_service_of_an_engine_is_read_by_its_start_line() -> None:
-    imported = importers.import_profiles(SERVICE % "/opt/b/llama-server -m %h/q.gguf \\\n  --port 8080 -ngl 99")
-    (profile,) = imported.profiles
-    assert (profile["about"], profile["models"]) == ("Chats", {"target": {"path": "~/q.gguf"}})
-    assert (profile["args"], profile["env"]) == ({"ctx-size": 4096, "n-gpu-layers": 99}, {"CUDA_VISIBLE_DEVICES": "0"})
-    for key in ("Service.User", "Service.ExecStartPre", "Service.Restart"):
-        assert key in said(imported)
-    contained = importers.import_profiles(SERVICE % "/usr/bin/docker run --gpus all vllm/vllm-openai:v1 --model a/b")
-    assert contained.profiles[0]["models"] == {"target": {"hf": "a/b"}}
-    assert "Service.Environment: is systemd's environment, not the engine's" in said(contained)
 
 
 def test_a_text_that_is_evaluated_is_read_and_python_s_own_flag_hides_no_module() -> None:
@@ -414,13 +377,3 @@ def test_a_line_of_a_unit_that_a_later_one_replaces_is_named() -> None:
     imported = importers.import_profiles(text)
     assert imported.profiles[0]["models"] == {"target": {"hf": "c/d"}}
     assert "Container.Exec: is given more than once; the last one holds, not --model a/zzz" in said(imported)
-
-
-def test_the_start_line_of_a_service_is_read_as_a_shell_s() -> None:
-    """Wrappers, variables of its environment, and several lines."""
-    service = "[Service]\nEnvironment=LEN=4096\nExecStart=/bin/zzz\nExecStart=/usr/bin/env A=1 nice -n 5 vllm serve a/b"
-    imported = importers.import_profiles(f"{service} --max-model-len ${{LEN}} $MORE")
-    (profile,) = imported.profiles
-    assert (profile["args"], profile["env"]) == ({"max-model-len": 4096}, {"LEN": "4096", "A": "1"})
-    for words in ("/bin/zzz", "nice -n 5", "$MORE"):
-        assert words in said(imported)

@@ -291,7 +291,7 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
         own = values.profile_name(model) or None
         made = None
         if commands:
-            made = podman_line.import_command(commands[0], notes, own, any_server=True)
+            made = podman_line.import_command(commands[0], notes, own)
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers import engine_line, values
-from sparkdash.catalog.importers.any_server import known_container, read_any_server
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.shell import Command, parse_commands
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
@@ -239,8 +238,6 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     notes = ImportNotes()
     commands = parse_commands(text, notes)
     profiles = import_commands(commands, notes, name)
-    if not profiles and (others := import_commands(commands, other := ImportNotes(), name, any_server=True)):
-        return other.imported("command line", *number_duplicates(others))
     if not profiles:
         like = nearest(" ".join(one.words) for one in commands)
         skipped = " The text of a here-document (<<) is not read." if re.search(r"(?<!<)<<(?!<)", text) else ""
@@ -251,16 +248,14 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     return notes.imported("command line", *number_duplicates(profiles))
 
 
-def import_commands(
-    commands: list[Command], notes: ImportNotes, name: str | None = None, *, any_server: bool = False
-) -> list[dict[str, Any]]:
+def import_commands(commands: list[Command], notes: ImportNotes, name: str | None = None) -> list[dict[str, Any]]:
     """Import every command that starts an engine; other ones that do something are named in `notes`."""
     found: list[dict[str, Any]] = []
     others: list[Command] = []
     failed: ProfileError | None = None
     for command in commands:
         try:
-            made = import_command(command, notes, name, any_server=any_server)
+            made = import_command(command, notes, name)
         except ProfileError as error:
             failed = failed or error
             notes.unknown(" ".join(command.words), f"{error.message} Left out.")
@@ -315,16 +310,14 @@ def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return profiles
 
 
-def import_command(
-    command: Command, notes: ImportNotes, name: str | None = None, *, any_server: bool = False
-) -> dict[str, Any] | None:
-    """Import one command; None when it starts no engine. `any_server`: unknown images that publish a port count."""
+def import_command(command: Command, notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
+    """Import one command; None when it starts no engine."""
     words = command.words
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES:
         rest = words[2:] if words[1:2] == ["container"] else words[1:]
         if rest[:1] in (["run"], ["create"]):
-            return _container(rest[1:], notes, name, command.env, any_server=any_server)
+            return _container(rest[1:], notes, name, command.env)
         if rest[:1] != ["exec"]:
             return None
         words = rest[2 + split_options(rest[1:], notes)[1] :]  # in a container that another command made
@@ -376,7 +369,7 @@ def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
 
 
 def _container(
-    words: list[str], notes: ImportNotes, name: str | None, exported: Mapping[str, str], *, any_server: bool
+    words: list[str], notes: ImportNotes, name: str | None, exported: Mapping[str, str]
 ) -> dict[str, Any] | None:
     options, index = split_options(words, notes)
     if index >= len(words):
@@ -388,9 +381,6 @@ def _container(
     entrypoint = [word for word in container.get("entrypoint", []) if word]
     inside = _unwrap([*entrypoint, *words[index + 1 :]], notes)
     found = engine_line.recognise_engine(inside.words, "" if entrypoint else words[index])
-    if found is None and (any_server or known_container(words[index], inside.words)):
-        own = name or hint.removeprefix("sparkdash-")
-        return read_any_server(words[index + 1 :], container, options, notes, own)
     container.pop("entrypoint", None)
     if found is None:
         given = " ".join(inside.words[:3]) or "none given"

@@ -1,19 +1,15 @@
-"""Profiles from a unit of systemd: a quadlet (podman-systemd.unit(5)), or a service with a start line. Pure."""
+"""Profiles from quadlets, the units of podman-systemd.unit(5). Pure."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
-from pathlib import PurePosixPath
-from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.shell import Command, parse_commands
+from sparkdash.catalog.importers.shell import Command
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 
 _UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
-_SERVICE = re.compile(r"^\[Service\]\s*$.*^ExecStart\s*=", re.MULTILINE | re.DOTALL)
 _OF_SYSTEMD = "belongs to systemd; sparkdash starts and stops the engine itself"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
 _WORD = re.compile(rf"(?:{_QUOTED.pattern}|\S)+", re.DOTALL)
@@ -28,45 +24,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 
 
 def is_unit(text: str) -> bool:
-    return bool(_UNIT.search(text) or ("<<" not in text and _SERVICE.search(text)))
+    return bool(_UNIT.search(text))
 
 
 def import_unit(text: str, name: str | None = None) -> Imported:
     """Import a unit as one profile. Raises ProfileError: it names no image, or starts no known engine."""
-    return _import_quadlet(text, name) if _UNIT.search(text) else _import_service(text, name)
-
-
-def _import_service(text: str, name: str | None) -> Imported:
-    notes = ImportNotes()
-    lines: list[str] = []
-    about = ""
-    for section, key, value in _entries(text):
-        if key == "ExecStart":
-            lines.append(_text(value.lstrip("-@:+!")))
-        elif (section, key) == ("Service", "Environment"):
-            lines += [f"export {shlex.quote(word)}" for word in _words(value)]
-        elif key == "EnvironmentFile":
-            podman_line.note_left_out("env-file", value, notes)
-        elif (section, key) == ("Unit", "Description"):
-            about = _text(value)
-        else:
-            notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
-    commands = parse_commands("\n".join(sorted(lines, key=lambda line: not line.startswith("export "))), notes)
-    if any(one.env and PurePosixPath(one.words[0]).name in podman_line.RUNTIMES for one in commands):
-        notes.note("Service.Environment", "is systemd's environment, not the engine's")
-    made = podman_line.import_commands(commands, notes, name, any_server=True)
-    return _imported("systemd service", made[0] if made else None, about, notes)
-
-
-def _imported(form: str, made: dict[str, Any] | None, about: str, notes: ImportNotes) -> Imported:
-    if made is None:
-        raise import_refused("The unit's command starts no engine that sparkdash knows.")
-    if about not in ("", made["profile"]):
-        made = {"profile": made["profile"], "about": about} | made
-    return notes.imported(form, made)
-
-
-def _import_quadlet(text: str, name: str | None) -> Imported:
     notes = ImportNotes()
     words = ["podman", "run"]
     entry: list[str] = []
@@ -99,8 +61,12 @@ def _import_quadlet(text: str, name: str | None) -> Imported:
             notes.unknown(f"Container.{key}")
     if not image:
         raise import_refused("The unit has no `Image=` in [Container].")
-    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name, any_server=True)
-    return _imported("quadlet", made, about, notes)
+    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name)
+    if made is None:
+        raise import_refused("The unit's command starts no engine that sparkdash knows.")
+    if about not in ("", made["profile"]):
+        made = {"profile": made["profile"], "about": about} | made
+    return notes.imported("quadlet", made)
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, str]]:
