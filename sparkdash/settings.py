@@ -186,8 +186,6 @@ class Settings(BaseModel):
     """Seconds without any request until the box returns to `default`."""
     any: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
     """Names that mean one of several profiles: whichever runs, else the first."""
-    sets: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
-    """Named sets of profiles that run side by side: `sparkdash use --set NAME`."""
     history: HistorySettings = HistorySettings()
     """Limits of what the daemon records."""
     min_dwell_s: float = Field(default=30.0, ge=0)

@@ -18,7 +18,7 @@ from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, SetPlan
+from sparkdash.domain.swap import Plan
 from sparkdash.sse import Lines
 
 EXAMINATION_S = 60.0
@@ -128,14 +128,6 @@ class ControlApi:
 
     use = Call(
         "POST", "/api/use", requests.UseBody, Plan, "Make a profile resident; the swap goes on by itself", status=202
-    )
-    use_set = Call(
-        "POST",
-        "/api/use-set",
-        requests.UseSetBody,
-        SetPlan,
-        "Bring up a set of profiles that run side by side",
-        status=202,
     )
     stop = Call(
         "POST",

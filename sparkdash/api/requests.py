@@ -200,13 +200,6 @@ class ReplayBody(ApiRequest):
     begin: bool = False
 
 
-class UseSetBody(ApiRequest):
-    """Name of a set of config.toml; `begin: false` only plans it."""
-
-    name: str
-    begin: bool = True
-
-
 class SettingBody(ApiRequest):
     """New value of one setting. `key` is its path in config.toml: ["reserve_gib"] or ["policy", "NAME", "pinned"]."""
 

@@ -17,46 +17,7 @@ from sparkdash.units import DASH, duration, gib, natural
 if TYPE_CHECKING:
     from sparkdash.client.client import AsyncClient
     from sparkdash.domain.state import Snapshot
-    from sparkdash.domain.swap import Plan, SetPlan
-
-
-async def _bring_up_set(client: AsyncClient, plan: SetPlan) -> Snapshot:
-    import asyncio
-
-    from sparkdash.cli.status_page import SwapProgressLine
-    from sparkdash.client.follow import until_set_ready
-
-    lines = {name: SwapProgressLine(name) for name in _names(plan)}
-
-    def show(world: Snapshot) -> None:
-        for swap in world.swaps_under_way:
-            if swap.target in lines:
-                lines[swap.target].show(world)
-
-    try:
-        return await until_set_ready(client, plan.name, _names(plan), show)
-    except asyncio.CancelledError:
-        print_note("No longer waiting; the set goes on loading. `sparkdash cancel` cancels the swap.")
-        raise
-    finally:
-        for each in lines.values():
-            each.line.clear()
-
-
-def _names(plan: SetPlan) -> tuple[str, ...]:
-    return tuple(row.profile for row in plan.members)
-
-
-def _announce_set(plan: SetPlan, world: Snapshot) -> None:
-    for row in plan.members:
-        need = "no memory" if row.needs_bytes == 0 else gib(row.needs_bytes)
-        print_note(f"{row.profile} needs {need}{' and runs already' if row.runs else ''}.")
-    print_note(
-        f"Together {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} can be freed beyond the reserve of "
-        f"{gib(plan.reserve_bytes)}."
-    )
-    for name in plan.evict:
-        print_note(f"{name} leaves{_busy_text(name, world)}.")
+    from sparkdash.domain.swap import Plan
 
 
 def _busy_text(name: str, world: Snapshot) -> str:
@@ -72,9 +33,6 @@ def use(
     ] = None,
     b: Annotated[
         str | None, typer.Option("--b", metavar="PROFILE", help="Mark as B.", autocompletion=complete_profile)
-    ] = None,
-    name_of_set: Annotated[
-        str | None, typer.Option("--set", metavar="NAME", help="Switch to a set of config.toml.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command; start nothing.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="With --dry-run: even if the profile cannot run.")] = False,
@@ -99,31 +57,26 @@ def use(
       sparkdash use qwen3-coder-30b-nvfp4/eagle3 --yes --no-wait
       sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
       sparkdash use --toggle
-      sparkdash use --set day
       sparkdash use gpt-oss-120b --dry-run
     """
     import asyncio
 
     marks = toggle or bool(a or b)
-    _check_words(profile, name_of_set, toggle=toggle, marks=marks)
+    _check_words(profile, toggle=toggle, marks=marks)
     if anyway and not dry_run:
         raise typer.BadParameter("only with --dry-run: a profile that cannot run is not started", param_hint="--anyway")
     if dry_run:
         if profile is None or marks:
             raise typer.BadParameter("give a PROFILE alone", param_hint="--dry-run")
         return _print_command(profile, anyway=anyway, as_json=as_json)
-    if profile is not None or name_of_set is not None:  # a mark or a toggle alone brings nothing up for the first time
+    if profile is not None:  # a mark or a toggle alone brings nothing up for the first time
         start_daemon_if_needed(profile)
-    if name_of_set is not None:
-        return asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
     return asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
-def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, marks: bool) -> None:
-    if name_of_set is not None and (profile or marks):
-        raise typer.BadParameter("--set stands alone", param_hint="--set")
-    if not (profile or marks or name_of_set is not None):
-        raise typer.BadParameter("give a PROFILE, --toggle, --set, or --a and --b", param_hint="PROFILE")
+def _check_words(profile: str | None, *, toggle: bool, marks: bool) -> None:
+    if not (profile or marks):
+        raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
     if profile is not None and toggle:
         raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
     if profile == "auto":
@@ -150,31 +103,6 @@ def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
         print_note("Words such as ADDRESS_OF_… stand for what sparkdash finds on each node at a start.")
     else:
         print_text(planned.shell)
-
-
-async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
-    from sparkdash.client.client import AsyncClient
-
-    async with AsyncClient() as client:
-        plan = await client.use_set(name=name, begin=False)
-        world = await client.state()
-        _announce_set(plan, world)
-        for member in _names(plan):
-            await note_broken_file(client, member)
-        if ask and stops_engines(plan) and is_interactive() and not confirm("Go on?"):
-            raise typer.Abort
-        if not wait:
-            plan = await client.use_set(name=name)
-            if as_json:
-                print_json({"set": name, "ready": False, "plan": plan})
-            else:
-                print_text(f"The set {name} is starting. `sparkdash status --watch` shows its progress.")
-            return
-        world = await _bring_up_set(client, plan)
-        if as_json:
-            print_json({"set": name, "ready": True, "plan": plan, "url": world.daemon.url})
-        else:
-            print_text(f"The set {name} is ready at {world.daemon.url}: {', '.join(_names(plan))}.")
 
 
 async def _use(
@@ -255,7 +183,7 @@ def _other(world: Snapshot) -> str:
     return world.toggle_b if present == world.toggle_a else world.toggle_a
 
 
-def stops_engines(plan: Plan | SetPlan) -> bool:
+def stops_engines(plan: Plan) -> bool:
     """Whether an engine leaves for the plan; one that does not fit is refused, and stops nobody."""
     return bool(plan.evict) and plan.fits is not False
 

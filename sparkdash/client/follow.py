@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from functools import partial
 
@@ -142,39 +142,6 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
                 return world
             patience.look(world)
     raise AssertionError("the feed has no end")
-
-
-async def until_set_ready(client: AsyncClient, name: str, members: Sequence[str], show: Show) -> Snapshot:
-    """Switch to a set of profiles, and wait until all of its members answer. Raises as `until_ready`."""
-    async with aclosing(state_changes(client)) as changes:
-        start = await anext(changes)
-        plan = await client.use_set(name=name)
-        own = [row.profile for row in plan.members if row.needs_bytes != 0 or not row.runs]
-        world = await client.state()
-        if not plan.evict and _all_ready(world, own):
-            return world
-        patience = _Patience(start)
-        async for world in changes:
-            show(world)
-            _raise_failed(start, world, members)
-            if _all_ready(world, own) and not world.swaps_under_way:
-                return world
-            patience.look(world)
-    raise AssertionError("the feed has no end")
-
-
-def _all_ready(world: Snapshot, names: Sequence[str]) -> bool:
-    return all(_ready(world, name) for name in names)
-
-
-def _raise_failed(start: Snapshot, world: Snapshot, members: Sequence[str]) -> None:
-    for member in members:
-        if ended := _ended(start, world, member):
-            _judge(member, ended)
-    for notice in world.notices:
-        is_new = notice.at is not None and notice.at > start.at
-        if is_new and notice.code == "not_preloaded" and notice.profile in members:
-            raise AdmissionError(notice.text, code=notice.code)
 
 
 async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> None:

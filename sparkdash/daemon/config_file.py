@@ -26,7 +26,7 @@ LIVE = frozenset(
     {
         "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "contiguity", "drain_s",
         "stop_grace_s", "reclaim_s", "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s",
-        "policy", "any", "sets", "default", "default_after_s", "min_dwell_s", "min_dwell_share",
+        "policy", "any", "default", "default_after_s", "min_dwell_s", "min_dwell_share",
         "max_wait_s", "queue_limit", "sample_s",
     }
 )  # fmt: skip

@@ -35,7 +35,7 @@ class SwapCause(StrEnum):
     """An earlier daemon began the swap."""
     PRELOAD = "preload"
     SET = "set"
-    """A person switched to a set of profiles."""
+    """Recorded by earlier versions, for sets of profiles."""
     REPAIR = "repair"
     """The previous engine was stuck."""
     DEFAULT = "default"
@@ -175,28 +175,6 @@ class PlanNode(Frozen):
     available_bytes: int | None = None
     fits: bool | None = None
     """Whether the profile fits there; None while unknown, and then the start is tried."""
-
-
-class SetMember(Frozen):
-    """Profile of a set."""
-
-    profile: str
-    needs_bytes: int | None = None
-    runs: bool = False
-
-
-class SetPlan(Frozen):
-    """Effects of switching to a set of profiles. Bytes; None is unknown, not zero."""
-
-    name: str
-    members: tuple[SetMember, ...]
-    evict: tuple[str, ...] = ()
-    """Profiles that would leave: all others that are not pinned."""
-    needs_bytes: int | None = None
-    available_bytes: int | None = None
-    """Memory for them once the others have left, less the reserve."""
-    reserve_bytes: int = 0
-    fits: bool | None = None
 
 
 def phases_of(swap: Swap) -> tuple[SwapPhase, ...]:

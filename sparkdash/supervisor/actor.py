@@ -15,7 +15,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan
+from sparkdash.domain.swap import DefaultProfile, Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import moves, refusals
@@ -24,7 +24,7 @@ from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory.footprint import Footprints
-from sparkdash.supervisor.planner import Planner, SetPlanner, set_moves, set_refusal
+from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.clock import Clock
@@ -151,16 +151,6 @@ class Actor:
 
     async def plan(self, profile: Profile) -> tuple[Plan, SparkdashError | None]:
         return await self._planner.preview(profile, self._scheduler)
-
-    async def use_set(self, name: str, members: tuple[Profile, ...], *, begin: bool) -> SetPlan:
-        await self._tools.needs.read(members)
-        plan = SetPlanner(self._planner, self._scheduler.records).plan(name, members)
-        if begin:
-            if error := set_refusal(plan):
-                raise error
-            for move in set_moves(plan):
-                self.post(move)
-        return plan
 
     def replace_catalog(self, catalog: Catalog) -> None:
         self._tools.catalog = catalog

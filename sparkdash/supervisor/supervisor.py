@@ -16,7 +16,7 @@ from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.request import Request, Task
-from sparkdash.domain.swap import Plan, SetPlan, SwapCause
+from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
@@ -28,7 +28,6 @@ from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import Arrive, Cancel, Preload, Release, Stop, Use
 from sparkdash.supervisor.leasing import AnswerProgress, EngineLease, Lease, QueuePlace, not_started
 from sparkdash.supervisor.memory.footprint import Footprints
-from sparkdash.supervisor.planner import members_of
 from sparkdash.supervisor.probe import SignalReader, sickness
 from sparkdash.supervisor.swap import adopt, kept_kv, stopping
 from sparkdash.supervisor.tools import Tools
@@ -160,12 +159,6 @@ class Supervisor:
         profile = self._here(name)
         await self.adopted()
         return (await self._actor.plan(profile))[0]
-
-    async def use_set(self, name: str, *, begin: bool) -> SetPlan:
-        """Bring up a set side by side; `begin` False only plans. Raises AdmissionError."""
-        members = members_of(name, self._tools.settings, self.catalog)
-        await self.adopted()
-        return await self._actor.use_set(name, members, begin=begin)
 
     async def stop(self, name: str | None, *, wait: bool = True, cause: SwapCause = SwapCause.USER) -> None:
         """Stop one profile's engine with its replicas, or all, and return when they are gone.

@@ -196,34 +196,11 @@ command: |
     assert "draft_tensor_parallel_size: solo_only" in said(imported)
 
 
-def test_groups_that_run_together_become_sets() -> None:
-    text = """
-models:
-  A: {cmd: llama-server -m /a.gguf}
-  b: {cmd: llama-server -m /b.gguf}
-  c: {cmd: sleep 1}
-groups:
-  both: {swap: false, members: [A, b, c]}
-  one: {members: [A, b]}
-"""
+def test_groups_are_named_and_left_out() -> None:
+    text = "models:\n  A: {cmd: llama-server -m /a.gguf}\ngroups:\n  both: {swap: false, members: [A]}\n"
     imported = importers.import_profiles(text)
-    assert imported.settings == ("", "[sets]", 'both = ["A", "b"]')
-    assert "groups.one: its members run one at a time" in said(imported)
-    assert "groups.both: 'c' is not among the profiles" in said(imported)
-
-
-def test_sets_of_a_matrix_become_sets() -> None:
-    text = """
-models:
-  long-name: {cmd: llama-server -m /a.gguf}
-  b: {cmd: llama-server -m /b.gguf}
-matrix:
-  vars: {a: long-name, b: b}
-  sets: {both: a & b, either: a | b}
-"""
-    imported = importers.import_profiles(text)
-    assert imported.settings == ("", "[sets]", 'both = ["long-name", "b"]')
-    assert "matrix.sets.either: names alternatives" in said(imported)
+    assert imported.settings == ()
+    assert "groups: sparkdash decides by measured memory what runs together" in said(imported)
 
 
 @pytest.mark.parametrize("version", ["1", "2"])

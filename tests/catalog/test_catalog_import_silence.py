@@ -238,7 +238,6 @@ def test_names_of_a_llama_swap_configuration_that_lead_nowhere_are_named() -> No
     text = """models:
   a: {cmd: llama-server -m /m.gguf, aliases: [ok, "--no alias"], filters: {strip_params: "suffix, top_k"}}
 hooks: {on_startup: {preload: [a, gone], later: 1}, on_end: 1}
-matrix: {sets: {s: a & a}}
 """
     imported = importers.import_profiles(text)
     (profile,) = imported.profiles
@@ -247,16 +246,11 @@ matrix: {sets: {s: a & a}}
         assert name in said(imported)
 
 
-def test_a_llama_swap_group_of_one_is_named_and_an_alias_is_its_model() -> None:
-    text = """models: {a: {cmd: llama-server -m /m.gguf, aliases: [x]}, b: {cmd: llama-server -m /n.gguf}}
+def test_llama_swap_preloads_a_model_by_its_alias() -> None:
+    text = """models: {a: {cmd: llama-server -m /m.gguf, aliases: [x]}}
 hooks: {on_startup: {preload: [x]}}
-groups: {alone: {swap: false, members: [a]}, both: {swap: false, members: [x, b, a]}}
-matrix: {sets: {single: b}}
 """
-    imported = importers.import_profiles(text)
-    assert imported.settings == ('preload = ["a"]', "", "[sets]", 'both = ["a", "b"]')
-    for what in ("groups.alone", "matrix.sets.single"):
-        assert f"dropped: {what}: holds fewer than two of the profiles" in said(imported)
+    assert importers.import_profiles(text).settings == ('preload = ["a"]',)
 
 
 def test_an_alias_of_llama_swap_may_be_a_mapping_and_a_negative_time_is_that_of_all() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from pathlib import Path
 
 from sparkdash import catalog
@@ -13,7 +12,6 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.paths import shipped_profiles
-from sparkdash.settings import Settings
 from sparkdash.units import DASH, gib, number
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
@@ -64,12 +62,6 @@ def test_the_page_says_that_nothing_was_run_on_a_spark_here_and_names_the_pair()
     for name in PAIR:
         assert name in PROFILES
         assert f"sparkdash pull {name}" in text
-
-
-def test_the_set_that_the_page_writes_is_the_pair() -> None:
-    """As config.toml takes it; `sparkdash use --set pair` brings up both."""
-    (written,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert Settings.model_validate(tomllib.loads(written)).sets == {"pair": PAIR}
 
 
 def test_what_the_page_recommends_can_be_pulled_or_built_for_one_spark() -> None:

@@ -444,10 +444,9 @@ def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
         raise DaemonError("The daemon ended at once, with status 1.")
 
     monkeypatch.setattr(launch, "_start", start)
-    for words in (("gpt-oss-120b",), ("--set", "day")):
-        done = sparkdash("use", *words)
-        assert done.code == 7
-        assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {paths.daemon_log()}\n")
+    done = sparkdash("use", "gpt-oss-120b")
+    assert done.code == 7
+    assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {paths.daemon_log()}\n")
 
 
 def test_a_name_for_several_is_told_with_what_it_means(sparkdash: Run, daemon: FakeDaemon) -> None:

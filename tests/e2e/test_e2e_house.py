@@ -1,4 +1,4 @@
-"""A box that looks after itself: sets, a default and names for several models, with a daemon and real processes.
+"""A box that looks after itself: a default and names for several models, with a daemon and real processes.
 
 The tests of this module share one daemon and run in their order.
 """
@@ -34,9 +34,6 @@ def spark(new_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     tables = """
 [any]
 either = ["first", "third"]
-[sets]
-pair = ["first", "second"]
-single = ["third"]
 """
     daemon.configure(lambda text: text + tables)
     return daemon.start()
@@ -46,31 +43,14 @@ def running(state: dict[str, Any]) -> set[str]:
     return {name for name, engine in state["engines"].items() if engine["state"] == "ready"}
 
 
-def test_a_set_comes_up_side_by_side(spark: Any) -> None:
-    done = spark.sparkdash("use", "--set", "pair", "--json")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["set"], said["ready"], [row["profile"] for row in said["plan"]["members"]]) == (
-        "pair",
-        True,
-        ["first", "second"],
-    )
-    assert "Together 0.4 GiB" in done.stderr
+def test_two_that_fit_run_side_by_side(spark: Any) -> None:
+    for name in ("first", "second"):
+        done = spark.sparkdash("use", name, "--yes")
+        assert done.returncode == 0, done.stderr
     assert running(spark.state()) == {"first", "second"}
-
-
-def test_another_set_takes_its_place(spark: Any) -> None:
-    done = spark.sparkdash("use", "--set", "single", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("The set single is ready at ")
-    assert "first leaves" in done.stderr
-    assert running(spark.state()) == {"third"}
-
-
-def test_an_unknown_set_is_refused_with_those_that_there_are(spark: Any) -> None:
-    done = spark.sparkdash("use", "--set", "week")
-    assert done.returncode == 3
-    assert "Known sets: pair, single." in done.stderr
+    for name in ("first", "second"):
+        assert spark.sparkdash("stop", name).returncode == 0
+    assert spark.sparkdash("use", "third", "--yes").returncode == 0
 
 
 def test_a_name_for_several_means_the_one_that_runs(spark: Any) -> None:

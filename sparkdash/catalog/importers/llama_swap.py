@@ -79,7 +79,7 @@ def _key_variable(peer: str, key: Any, notes: ImportNotes) -> str | None:
 
 
 def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]], notes: ImportNotes) -> list[str]:
-    """Return lines for config.toml: what is preloaded, idle times, limits, sets. `made`: profiles by their old id."""
+    """Return lines for config.toml: what is preloaded, idle times, limits. `made`: profiles by their old id."""
     lines = []
     names = {old: str(profile["profile"]) for old, profile in made.items()}
     models = data["models"].items() if isinstance(data.get("models"), dict) else ()
@@ -98,53 +98,7 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
         if old in names:
             has_own = is_for_all or body.get("ttl", -1) != -1
             lines += _policy_lines(names[old], body if has_own else {**body, "ttl": idle})
-    sets = [*_groups(data.get("groups"), called, notes), *_matrix(data.get("matrix"), called, notes)]
-    return [*lines, "", "[sets]", *sets] if sets else lines
-
-
-def _groups(groups: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
-    """Yield a set for each group whose members run together."""
-    for group, body in groups.items() if isinstance(groups, dict) else ():
-        what = f"groups.{group}"
-        if not isinstance(body, dict) or not isinstance(body.get("members"), list):
-            notes.unknown(what)
-            continue
-        for key in (str(key) for key in body if key not in ("members", "swap", "persistent", "exclusive")):
-            notes.unknown(f"{what}.{key}")
-        if body.get("swap") is not False:
-            notes.dropped(
-                what, "its members run one at a time; sparkdash decides by measured memory what runs together"
-            )
-        else:
-            for key in ("persistent", "exclusive"):
-                if body.get(key) is True:
-                    notes.dropped(f"{what}.{key}", "what stays loaded is `pinned` in `[policy]`, else memory decides")
-            yield from _set(str(group), what, map(str, body["members"]), names, notes)
-
-
-def _matrix(matrix: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
-    if not isinstance(matrix, dict):
-        return
-    given, sets = matrix.get("vars"), matrix.get("sets")
-    variables = given if isinstance(given, dict) else {}
-    for key in (key for key in matrix if key not in ("vars", "sets")):
-        notes.dropped(f"matrix.{key}", "sparkdash decides by measured memory what may run together")
-    for name, text in sets.items() if isinstance(sets, dict) else ():
-        what = f"matrix.sets.{name}"
-        if not isinstance(text, str) or not re.fullmatch(r"[\w.: /&-]+", text):
-            notes.dropped(what, "names alternatives; `[any]` in config.toml is a name for whichever of several runs")
-        else:
-            members = (str(variables.get(one.strip(), one.strip())) for one in text.split("&"))
-            yield from _set(str(name), what, members, names, notes)
-
-
-def _set(name: str, what: str, members: Iterable[str], names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
-    kept = _known(what, members, names, notes)
-    if len(kept) > 1:
-        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-        yield f"{key} = {json.dumps(kept)}"
-    else:
-        notes.dropped(what, "holds fewer than two of the profiles, which need no name for running together")
+    return lines
 
 
 def _known(what: str, models: Iterable[Any], names: Mapping[str, str], notes: ImportNotes) -> list[str]:
@@ -183,9 +137,11 @@ _MAX_CMD = 50_000
 _READ = {
     "cmd", "aliases", "env", "name", "description", "macros", "filters", "ttl", "concurrencyLimit", "useModelName",
 }  # fmt: skip
-_READ_OF_ALL = {"models", "macros", "peers", "globalTTL", "hooks", "groups", "matrix"}
+_READ_OF_ALL = {"models", "macros", "peers", "globalTTL", "hooks"}
 _WHY = {
     "routing": "sparkdash decides by measured memory what may run together",
+    "groups": "sparkdash decides by measured memory what runs together; `pinned` in `[policy]` keeps one loaded",
+    "matrix": "sparkdash decides by measured memory what may run together",
     "profiles": "names that stand for other models have no place; give the profile an alias under `serves`",
     "selectors": "names that stand for several models have no place; `fallbacks` names who answers instead",
     "unlisted": "every profile is listed; a key may be limited to some",

@@ -24,14 +24,13 @@ from sparkdash.api.requests import (
     ToggleBody,
     TrafficBody,
     UseBody,
-    UseSetBody,
 )
 from sparkdash.api.rows import Row
 from sparkdash.domain import request as requests
 from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
 from sparkdash.domain.history import Replay, RequestSelection
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Plan, SetPlan, SwapCause
+from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.reading import captured_request, profile_list
 from sparkdash.gateway.control.routes import (
@@ -95,14 +94,6 @@ async def use(call: ControlCall, body: UseBody) -> Plan:
     await deps.refresh()
     name = meant_profile(body.profile, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot)
     return await deps.supervisor.use(name, cause=SwapCause(body.cause))
-
-
-async def use_set(call: ControlCall, body: UseSetBody) -> SetPlan:
-    """Begin to bring up a set of profiles, or only plan it."""
-    if body.begin:
-        call.admit_holder()
-    await call.deps.refresh()
-    return await call.deps.supervisor.use_set(body.name, begin=body.begin)
 
 
 async def stop(call: ControlCall, body: StopBody) -> Done:
@@ -276,7 +267,6 @@ async def start(call: ControlCall, body: StartRunBody) -> BenchPlan:
 
 HANDLERS: Mapping[Row[...], Handler] = {
     ControlApi.use: use,
-    ControlApi.use_set: use_set,
     ControlApi.stop: stop,
     ControlApi.release: release,
     ControlApi.extend_load: extend_load,

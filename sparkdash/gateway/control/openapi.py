@@ -26,7 +26,7 @@ _STREAMS = {ControlApi.events: _EVENTS, ControlApi.pull: _EVENTS, ControlApi.log
 _ARGUMENTS = {
     **dict.fromkeys(
         (
-            ControlApi.use, ControlApi.use_set, ControlApi.stop, ControlApi.toggle, ControlApi.replay,
+            ControlApi.use, ControlApi.stop, ControlApi.toggle, ControlApi.replay,
             ControlApi.end_lease,
         ),
         (LEASE_HEADER, "The token of POST /api/lease"),

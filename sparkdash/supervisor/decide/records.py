@@ -223,7 +223,7 @@ def _is_other_launch(facts: ProfileFacts, was: Resident) -> bool:
     return facts.managed and len(was.nodes) in facts.counts and facts.fingerprint != was.fingerprint
 
 
-OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.SET, SwapCause.DEFAULT})
+OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.DEFAULT})
 """Causes of the swaps that nobody waits for."""
 
 

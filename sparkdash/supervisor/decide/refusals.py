@@ -175,8 +175,7 @@ def _pinned_stay(name: str, needs: str, choice: Choice) -> SparkdashError:
 
 def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
     repair = cause is SwapCause.REPAIR
-    undone = {SwapCause.REPAIR: "not started again after it was stuck", SwapCause.SET: "not loaded with its set"}
-    what = undone.get(cause, "not preloaded")
+    what = "not started again after it was stuck" if repair else "not preloaded"
     return AdmissionError(
         f"{name} was {what}: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
         code="not_restarted" if repair else "not_preloaded",
