@@ -204,28 +204,23 @@ def bench(
     name: MaybeNodeName = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="Also all_reduce_perf of nccl-tests; uses both GPUs.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=1, max=60, help="Time of each step.")] = 2.0,
-    last: Annotated[bool, typer.Option("--last", help="Show the last kept run; measure nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the link to the node NAME: rates and latency.
 
     Runs perftest (ib_write_lat, ib_write_bw, ib_send_bw) where the link has RDMA, iperf3 for TCP, and with --nccl
-    all_reduce_perf of nccl-tests. A tool that is not on both boxes is told with what to install. The published figures
-    stand beside the measured ones. Each run is kept in the state folder.
+    all_reduce_perf of nccl-tests. A tool that is not on both boxes is told with what to install. Each run
+    is kept in the state folder.
 
     \b
     Examples:
       sparkdash nodes bench
       sparkdash nodes bench spark2 --json
       sparkdash nodes bench spark2 --nccl
-      sparkdash nodes bench --last
     """
     import asyncio
 
     node = one_node(name)
-    if last:
-        _print(_last(node.name), as_json)
-        return
     line = LiveLine()
     try:
         run = asyncio.run(_measured(node, seconds, nccl, lambda what: line.draw(f"measuring: {what}", what)))
@@ -259,31 +254,15 @@ def _keep(run: LinkRun) -> None:
         print_note(f"Kept in {path}.")
 
 
-def _last(node: str) -> LinkRun:
-    from sparkdash.nodes.link_bench import kept_runs
-
-    if not (runs := kept_runs(node)):
-        raise AdmissionError(
-            f"No measured link to {node} is kept.",
-            code="no_link_run",
-            hint=f"`sparkdash nodes bench {node}` measures it.",
-        )
-    return runs[-1]
-
-
 def _print(run: LinkRun, as_json: bool) -> None:
-    from sparkdash.nodes.link_bench import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
-
     if as_json:
-        published = {"figures": PUBLISHED_LINK_FIGURES, "note": WHY_PUBLISHED_IS_LOW}
-        print_json({**run.model_dump(mode="json"), "published": published})
+        print_json(run)
     else:
         print_text("\n".join(run_lines(run, terminal_width(), table_width())))
 
 
 def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator[str]:
     from sparkdash.domain.node import LOCAL
-    from sparkdash.nodes.link_bench import WHY_PUBLISHED_IS_LOW
 
     yield f"{_box(run, LOCAL)} {_end(run.here)} and {_box(run, run.node)} {_end(run.there)}"
     yield ""
@@ -295,21 +274,6 @@ def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator
         yield ""
     for tool, why in run.missing.items():
         yield from wrap(f"{tool.value}: {why}", columns)
-    yield ""
-    yield "published"
-    yield from _published()
-    yield ""
-    yield from wrap(WHY_PUBLISHED_IS_LOW, columns)
-
-
-def _published() -> Iterator[str]:
-    from sparkdash.nodes.link_bench import PUBLISHED_LINK_FIGURES
-
-    figures = [f"{each.value} {each.unit}" for each in PUBLISHED_LINK_FIGURES]
-    first = max(map(len, figures)) + 2
-    for figure, each in zip(figures, PUBLISHED_LINK_FIGURES, strict=True):
-        yield f"{figure:>{first}}  {each.what}"
-        yield f"{'':{first}}  {each.source}"
 
 
 def _row(run: LinkRun, each: LinkMeasurement) -> tuple[str, ...]:

@@ -87,16 +87,15 @@ def keep_run(run: LinkRun, folder: Path | None = None) -> Path:
     return path
 
 
-def kept_runs(node: str | None = None, folder: Path | None = None) -> tuple[LinkRun, ...]:
-    """Read the kept runs of a node (None: of all), the oldest first."""
+def kept_runs(folder: Path | None = None) -> tuple[LinkRun, ...]:
+    """Read the kept runs, the oldest first."""
     found = []
     for path in sorted((folder or link_runs_dir()).glob("*.json")):
         try:
             run = LinkRun.model_validate_json(read_small_text(path))
         except (OSError, ValidationError, UnicodeDecodeError):
             continue
-        if node in (None, run.node):
-            found.append(run)
+        found.append(run)
     return tuple(found)
 
 
@@ -109,50 +108,6 @@ def channel_rates() -> dict[str, float]:
                 found[f"{one.streams}"] = one.gbit_s
                 found |= {f"{one.streams}/{at}": rate for at, rate in enumerate(one.each_gbit_s or (one.gbit_s,), 1)}
     return found
-
-
-class PublishedLinkFigure(Frozen):
-    """Figure of somebody's link: `value` in `unit`, with what it was measured by."""
-
-    what: str
-    value: str
-    unit: str
-    source: str
-
-
-_LAB = "conselara.dev/notes/dgx-spark-benchmarks"
-
-PUBLISHED_LINK_FIGURES = (
-    PublishedLinkFigure(
-        what="ib_write_bw, 1 queue pair, 4096 B MTU, two channels",
-        value="13.35 + 13.26 = 26.6",
-        unit="Gb/s",
-        source=_LAB,
-    ),
-    PublishedLinkFigure(what="weights copied by one sync stream", value="500-580", unit="MB/s", source=_LAB),
-    PublishedLinkFigure(
-        what="ib_write_bw, 4 queue pairs, one RDMA device",
-        value="111.7",
-        unit="Gb/s",
-        source="eugr/spark-vllm-docker, docs/NETWORKING.md",
-    ),
-    PublishedLinkFigure(
-        what="TCP, MTU 1500, one interface",
-        value="96",
-        unit="Gb/s",
-        source="catharsis.net.au, DGX Spark benchmarking",
-    ),
-    PublishedLinkFigure(
-        what="both interfaces of a port, MTU 9000", value="160-198", unit="Gb/s", source="owners' reports"
-    ),
-)
-
-WHY_PUBLISHED_IS_LOW = (
-    "26.6 Gb/s is an artefact of the tool: one queue pair. Each QSFP port is two PCIe x4 links of about 100 Gb/s; both "
-    "with several queue pairs and MTU 9000 give 160-198 Gb/s. 500-580 MB/s is a file copy by one stream, and no "
-    "test of the link."
-)
-"""Note that belongs beside the first two figures. Its sources are those of the others."""
 
 
 SECONDS = 2.0
