@@ -160,8 +160,6 @@ class LeaseBody(ApiRequest):
     expected_s: float | None = Field(default=None, ge=0, le=COUNT, allow_inf_nan=False)
     measuring: Measuring | None = None
     """Progress for the screens; without it they keep what they show."""
-    shares: bool = False
-    """Let others in: only another holder is refused."""
 
 
 class StopBody(ApiRequest):

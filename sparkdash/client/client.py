@@ -123,18 +123,14 @@ class AsyncClient(ControlApi):
             await self._http.aclose()
 
     async def hold(
-        self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None, *, shares: bool = False
+        self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None
     ) -> LeaseGranted:
-        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token.
-
-        `shares`: let others in, and be the only one that measures.
-        """
+        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token."""
         granted = await self.lease(
             holder=holder,
             token=self._http.headers.get(LEASE_HEADER),
             expected_s=expected_s,
             measuring=measuring,
-            shares=shares,
         )
         self._http.headers[LEASE_HEADER] = granted.token
         return granted

@@ -1,4 +1,4 @@
-"""Exclusive: the gateway reserved for one client that measures, or shared so that no second measurement begins.
+"""Exclusive: the gateway reserved for one client that measures.
 
 Rule 1: a holder that stops renewing loses the lease: nothing must clean up after a killed process.
 Rule 2: running requests go on when the lease is taken; only later ones are refused. Stopping is never refused.
@@ -30,7 +30,6 @@ class ExclusiveHold:
     """Name of the holder, such as `sparkdash bench (seeds)`."""
     lapses_at: float
     free_at: float | None
-    shares: bool = False
     ends: bool = False
     """Whether the holder was asked to let go; told at its next renewal."""
 
@@ -53,10 +52,10 @@ class Exclusive:
             self.taken = None
         return self.taken
 
-    def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> ExclusiveHold:
+    def take(self, holder: str, expected_s: float | None = None) -> ExclusiveHold:
         """Take the lease for TTL_S. Raises AdmissionError: code `held`: another has it."""
         self.only()
-        self.taken = replace(self._right(secrets.token_urlsafe(16), holder, expected_s), shares=shares)
+        self.taken = self._right(secrets.token_urlsafe(16), holder, expected_s)
         return self.taken
 
     def renew(self, token: str, expected_s: float | None = None) -> ExclusiveHold:
@@ -69,7 +68,7 @@ class Exclusive:
                 status=409,
                 hint="Take a new lease.",
             )
-        self.taken = replace(self._right(token, held.holder, expected_s), shares=held.shares, ends=held.ends)
+        self.taken = replace(self._right(token, held.holder, expected_s), ends=held.ends)
         return self.taken
 
     def release(self, token: str) -> bool:
@@ -89,19 +88,17 @@ class Exclusive:
     def admit(self, token: str | None) -> None:
         """Admit a request with that token. Raises AdmissionError: 503 `held`, with its holder and a Retry-After."""
         held = self.held
-        if held is not None and not held.shares and (token is None or not held.by(token)):
+        if held is not None and (token is None or not held.by(token)):
             raise self._refusal(held)
 
     def only(self) -> None:
-        """Check that no measurement runs, shared or not. Raises AdmissionError: 503 `held`."""
+        """Check that no measurement runs. Raises AdmissionError: 503 `held`."""
         if (held := self.held) is not None:
             raise self._refusal(held)
 
     def _refusal(self, held: ExclusiveHold) -> AdmissionError:
         now = self._now()
         text = f"{held.holder} has this box to itself, to measure without other load."
-        if held.shares:
-            text = f"{held.holder} measures here, and a second measurement would disturb it."
         wait = COME_BACK_S if held.free_at is None else max(1.0, held.free_at - now)
         if (silent_s := now - held.lapses_at + TTL_S) > SILENT_S:
             wait = max(1.0, held.lapses_at - now)

@@ -122,7 +122,6 @@ class Sims:
             measured,
             Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"),
             self._look,
-            simulated=True,
         )
 
     async def _look(self) -> BoxReading:
@@ -160,7 +159,6 @@ async def test_every_launch_is_a_new_engine_and_every_cell_is_measured(tmp_path:
     assert sims.launched == ["A", "B", "A", "B", "A", "B"]
     assert results.gaps() == ()
     assert results.run.ended_at is not None
-    assert results.run.simulated
     assert len(results.samples) == 6 * 4 * 2
     assert {one.void for one in results.samples} == {None}
     for one in results.samples:

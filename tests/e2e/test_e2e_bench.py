@@ -138,9 +138,9 @@ def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
 
 @pytest.mark.full
 def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
-    """As the dashboard does: how far it is stands in the snapshot, also of one that lets others in; it ends as with Ctrl-C,
+    """As the dashboard does: how far it is stands in the snapshot; it ends as with Ctrl-C,
     and goes on beside the daemon."""
-    bench = box.begin("bench", "fast", "--suite", "long", "--share", "--yes")
+    bench = box.begin("bench", "fast", "--suite", "long", "--yes")
     assert bench.stderr is not None
     with bench.stderr as lines:
         next(line for line in lines if "ctx" in line)

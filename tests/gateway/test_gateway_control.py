@@ -199,7 +199,6 @@ async def test_a_wrong_method_is_told_the_right_ones(house: Any, path: str, allo
         ("/api/traffic", {"on": 0}),
         ("/api/traffic", {"on": "true"}),
         ("/api/toggle", {"flip": 1}),
-        ("/api/lease", {"holder": "me", "shares": 1}),
         ("/api/lease", {"holder": "me", "pid": True}),
         ("/api/lease", {"holder": "me", "expected_s": "5"}),
         ("/api/stop", {"profile": 5}),

@@ -62,21 +62,6 @@ def test_of_a_holder_that_is_silent_the_time_is_told_after_which_it_has_let_go()
     assert refused.value.retry_after == TTL_S - 11
 
 
-def test_who_shares_keeps_only_other_measurements_out() -> None:
-    """Also after it renewed; the other way round a measurement that shares is refused by one that does not."""
-    time = Time()
-    exclusive = Exclusive(time)
-    held = exclusive.take("bench", shares=True)
-    exclusive.renew(held.token)
-    exclusive.admit(None)
-    for begins in (exclusive.only, lambda: exclusive.take("another"), lambda: exclusive.take("third", shares=True)):
-        with pytest.raises(AdmissionError, match="a second measurement would disturb it") as refused:
-            begins()
-        assert refused.value.code == "held"
-    exclusive.release(held.token)
-    exclusive.only()
-
-
 def test_only_the_holder_releases() -> None:
     """A stale token frees nothing."""
     exclusive = Exclusive()
@@ -173,10 +158,9 @@ async def test_a_setting_that_runs_programs_is_not_changed_over_tcp(house: Any) 
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "socket_only")
 
 
-async def test_a_run_that_shares_is_shown_and_ended_like_any_other(house: Any) -> None:
-    told = {"holder": "the bench", "measuring": STEP, "shares": True}
+async def test_a_run_is_shown_and_asked_to_end(house: Any) -> None:
+    told = {"holder": "the bench", "measuring": STEP}
     granted = (await house.client.post("/api/lease", json=told)).json()
     assert house.bus.snapshot.measuring.done == 15
-    assert (await house.chat()).status_code == 200
     assert (await house.client.post("/api/bench/end", json={})).is_success
     assert (await house.client.post("/api/lease", json=told | {"token": granted["token"]})).json()["ends"] is True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -179,19 +178,16 @@ class _BoxObserver:
     def __init__(self, client: AsyncClient, names: Sequence[str]) -> None:
         self._client = client
         self._names = names
-        self._last = time.time()
 
     async def look(self) -> BoxReading:
         try:
             world = await self._client.state()
         except SparkdashError:
             return BoxReading()
-        since, self._last = self._last, world.at
         engines = [world.engines[name] for name in self._names if name in world.engines]
         return replace(
             read_boxes(world.sample, [engine.nodes for engine in engines]),
             engine=tuple((engine.container, engine.port, engine.ready_at) for engine in engines) or None,
-            foreign=count_foreign_requests(world, since),
         )
 
 
@@ -215,12 +211,6 @@ def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> Box
         available_bytes=min((memory.available for memory in memories), default=None),
         low_power=sample.low_power and LOCAL in names,
     )
-
-
-def count_foreign_requests(world: Snapshot, since: float) -> int:
-    """Count requests of other clients that an engine had at some time after `since` (Unix seconds)."""
-    ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
-    return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
 
 
 def bench_headers() -> dict[str, str]:

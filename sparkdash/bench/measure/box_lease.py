@@ -1,4 +1,4 @@
-"""Lease on the daemon for the length of a run: exclusive, or shared with clients but not with other runs."""
+"""Exclusive lease on the daemon for the length of a run."""
 
 from __future__ import annotations
 
@@ -34,19 +34,18 @@ async def hold_box(
     headers: MutableMapping[str, str],
     pulse: LeaseHeartbeat,
     *,
-    shares: bool = False,
     patience_s: float = LAPSE_S,
     waits: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[None]:
     """Hold the lease inside the block. `headers` always carry the current token.
 
-    `shares`: others are let in. `patience_s`: how long another holder is waited for, of which `waits` is told once.
+    `patience_s`: how long another holder is waited for, of which `waits` is told once.
     Raises AdmissionError: code `held`: another has it, and keeps it.
     """
 
     async def beat() -> float:
         pulse.news.clear()
-        granted = await client.hold(holder, pulse.expected_s(), pulse.measuring(), shares=shares)
+        granted = await client.hold(holder, pulse.expected_s(), pulse.measuring())
         headers[LEASE_HEADER] = granted.token
         if granted.ends:
             pulse.ends()

@@ -98,8 +98,6 @@ class BoxReading:
     low_power: bool = False
     engine: tuple[object, ...] | None = None
     """Identity of one incarnation of the engine."""
-    foreign: int = 0
-    """Requests of other clients in flight since the last reading."""
 
 
 def request_void_reason(
@@ -158,11 +156,7 @@ def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> 
         return "the GPU was in its low-power state"
     if throttled := _clock_reason(looks, fastest_mhz):
         return throttled
-    if _has_swapped(looks):
-        return "the box swapped"
-    if foreign := sum(look.foreign for look in looks[1:]):
-        return f"{foreign} request(s) of others were in flight"
-    return None
+    return "the box swapped" if _has_swapped(looks) else None
 
 
 def _has_swapped(looks: Sequence[BoxReading]) -> bool:

@@ -153,9 +153,6 @@ SuiteName = Annotated[
     str, typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite)
 ]
 Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine directly, not through the gateway.")]
-Share = Annotated[
-    bool, typer.Option("--share", help="Let others use the gateway meanwhile; their requests void cells.")
-]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
 Reps = Annotated[
@@ -171,7 +168,6 @@ def run(
     profile: ProfileName,
     suite: SuiteName = "smoke",
     direct: Direct = False,
-    share: Share = False,
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
@@ -180,8 +176,7 @@ def run(
 ) -> None:
     """Measure PROFILE with one launch of its engine. The plan is shown first.
 
-    Running engines are stopped, the profile gets a new engine, and other clients are told to come back later (--share
-    lets them in). Ctrl-C stops the run at any point; the same command resumes it.
+    Running engines are stopped, the profile gets a new engine, and other clients are told to come back later. Ctrl-C stops the run at any point; the same command resumes it.
 
     \b
     Examples:
@@ -193,13 +188,13 @@ def run(
 
     wish = MeasureOptions(
         arms=(profile,), suite=suite, mode=Mode.SCREEN, direct=direct,
-        share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
+        reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)
 
 
 @app.command()
-def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_json: AsJson = False) -> None:
+def resume(name: RunName = "last", yes: Yes = False, as_json: AsJson = False) -> None:
     """Resume a run that was stopped, killed or cut off.
 
     Only missing cells are measured.
@@ -211,7 +206,7 @@ def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_js
     """
     from sparkdash.cli.bench.measure import resume_run
 
-    resume_run(name, share=share, ask=not yes, as_json=as_json)
+    resume_run(name, ask=not yes, as_json=as_json)
 
 
 @app.command()
@@ -279,7 +274,6 @@ def ab(
         typer.Option("--sweep", metavar="NAME=VALUES", help="Compare one profile at several values of this flag."),
     ] = None,
     direct: Direct = False,
-    share: Share = False,
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
@@ -313,7 +307,7 @@ def ab(
             "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
         )
     wish = MeasureOptions(
-        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps,
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, reps=reps,
         seed=seed,
         fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
     )  # fmt: skip

@@ -254,7 +254,6 @@ class MeasureOptions:
     suite: str
     mode: Mode
     direct: bool = False
-    share: bool = False
     reps: int | None = None
     seed: int = run_plan.SEED
     fresh: bool = False
@@ -268,8 +267,8 @@ def measure(wish: MeasureOptions) -> None:
     _run_to_end(_measure(wish))
 
 
-def resume_run(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
-    _run_to_end(_go_on(run_folder.find_run(name), share=share, ask=ask, as_json=as_json))
+def resume_run(name: str, *, ask: bool, as_json: bool) -> None:
+    _run_to_end(_go_on(run_folder.find_run(name), ask=ask, as_json=as_json))
 
 
 def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
@@ -305,12 +304,10 @@ async def _begun(client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
-async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
+async def _go_on(place: Path, *, ask: bool, as_json: bool) -> None:
     run = run_folder.read_run(place)
     suite = suite_of_run(run)
-    wish = MeasureOptions(
-        tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
-    )
+    wish = MeasureOptions(tuple(arm.profile for arm in run.arms), run.suite, run.mode, ask=ask, as_json=as_json)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(AsyncClient())
         world = await client.state()
@@ -346,7 +343,7 @@ async def _work(
             return
         if wish.ask:
             _confirm()
-        results = await _run(place, run, client, world, suite, wish, expected)
+        results = await _run(place, run, client, world, suite, expected)
     if not results.gaps():
         await remove_sweep_profiles(client, run.arms)
     if wish.as_json:
@@ -385,7 +382,6 @@ async def _run(
     client: AsyncClient,
     world: Snapshot,
     suite: suites.Suite,
-    wish: MeasureOptions,
     expected_s: float | None,
 ) -> Results:
     headers = arm_launcher.bench_headers()
@@ -402,7 +398,7 @@ async def _run(
         watch.on_change = pulse.news.set
         holder = f"sparkdash bench ({run.suite})"
         await stack.enter_async_context(
-            box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
+            box_lease.hold_box(client, holder, headers, pulse, waits=progress.print_waiting)
         )
         measured = {arm.profile for arm in run.arms}
         stack.push_async_callback(restore_box, client, await client.state(), measured)

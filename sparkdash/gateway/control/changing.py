@@ -220,9 +220,8 @@ async def lease(call: ControlCall, body: LeaseBody) -> LeaseGranted:
     """Take the exclusive lease, or renew it, and show the progress of the run."""
     deps = call.deps
     if body.token is None:
-        held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
-        what = "measures, and lets others in" if held.shares else "has the box to itself"
-        deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
+        held = deps.exclusive.take(body.holder, body.expected_s)
+        deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} has the box to itself."))
     else:
         held = deps.exclusive.renew(body.token, body.expected_s)
     if body.measuring is not None:
