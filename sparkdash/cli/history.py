@@ -24,24 +24,19 @@ class By(StrEnum):
     REQUEST = "request"
     EVENT = "event"
     INCIDENT = "incident"
-    FIGURE = "figure"
 
 
 def history(
-    by: Annotated[
-        By, typer.Option(help="Add requests up by this; or list requests, events, incidents, the recorded figures.")
-    ] = By.PROFILE,
+    by: Annotated[By, typer.Option(help="Add requests up by this; or list requests, events, incidents.")] = By.PROFILE,
     since: Annotated[str, typer.Option(help="Beginning: 90m, 12h, 7d, or 2026-11-20 and 2026-11-20T14:00.")] = "1d",
     until: Annotated[str, typer.Option(help="End, in the same forms.")] = "now",
     profile: Annotated[str | None, typer.Option(help="Only this profile.", autocompletion=complete_profile)] = None,
     client: Annotated[str | None, typer.Option(help="Only this client, such as codex.")] = None,
-    figure: Annotated[str | None, typer.Option(help="Show this figure over time; `--by figure` lists them.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what this box did: requests, tokens, speeds, events.
 
-    Requests are added up by hour; quantiles are within 1 %. Figures are kept at 1 s
-    for an hour, at 10 s for two days and at 5 minutes for two years. --json
+    Requests are added up by hour; quantiles are within 1 %. --json
     gives everything of the period. An incident is a time in which an engine
     held requests and made no progress: how it ended, what was seen, and the folder
     with its evidence. A session is named by the client: X-Session-ID, or what Claude
@@ -52,8 +47,6 @@ def history(
       sparkdash history
       sparkdash history --by day --since 30d
       sparkdash history --by request --since 2h --profile gpt-oss-120b
-      sparkdash history --figure decode_tok_s --profile gpt-oss-120b --since 6h
-      sparkdash history --by figure
       sparkdash history --by incident --since 4w
       sparkdash history --by session --client claude-code
       sparkdash history --by request --since 30d --json > requests.json
@@ -63,7 +56,7 @@ def history(
 
     period = parse_period(since, until, time.time())
     with Client() as daemon:
-        found = ask_history(daemon, by.value, figure, period, profile=profile, client=client, whole=as_json)
+        found = ask_history(daemon, by.value, period, profile=profile, client=client, whole=as_json)
     if as_json:
         print_json(found.document)
     else:

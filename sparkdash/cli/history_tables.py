@@ -12,11 +12,11 @@ from sparkdash.api.requests import UsageQuery
 from sparkdash.cli.output import fit_table, wrap_last_column
 from sparkdash.client.client import Client
 from sparkdash.domain.engine import Incident, IncidentList
-from sparkdash.domain.history import FigureList, MarkList, Series, UsageReport, UsageTotals
+from sparkdash.domain.history import MarkList, UsageReport, UsageTotals
 from sparkdash.domain.phrases import about, end_text, output_of_request, repair_text
 from sparkdash.domain.request import Request
 from sparkdash.errors import AdmissionError
-from sparkdash.units import DASH, age, bit_rate, duration, gib, number, percent, tokens
+from sparkdash.units import DASH, age, duration, number, percent, tokens
 
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -86,28 +86,20 @@ class HistoryTable:
 
 SHOWN_REQUESTS = 40
 """Requests of a table; --json gives all of the period."""
-SHOWN_POINTS, GIVEN_POINTS = 24, 1_000
-"""Buckets of a table; of --json."""
 PAGE = 1_000
 
 
 def ask_history(
     daemon: Client,
     by: str,
-    figure: str | None,
     period: AskedPeriod,
     *,
     profile: str | None,
     client: str | None,
     whole: bool,
 ) -> HistoryTable:
-    """Ask for requests added up `by` a key, for a list, or for `figure` over time. `whole`: all of the period."""
+    """Ask for requests added up `by` a key, or for a list. `whole`: all of the period."""
     since, until = period.since, period.until
-    if figure is not None:
-        points = GIVEN_POINTS if whole else SHOWN_POINTS
-        return series_table(
-            daemon.history_series(figure=figure, profile=profile, since=since, until=until, points=points)
-        )
     match by:
         case "request":
             return _requests(daemon, period, profile, client, whole=whole)
@@ -117,8 +109,6 @@ def ask_history(
             kept = daemon.incidents(profile=profile)
             within = tuple(one for one in kept.incidents if since <= one.named_at <= until)
             return incident_table(kept.replace(incidents=within), until)
-        case "figure":
-            return figure_table(daemon.history_figures())
     key = UsageQuery.model_validate({"by": by}).by
     return usage_table(
         daemon.history_usage(by=key, since=since, until=until, profile=profile, client=client, offset_s=period.offset_s)
@@ -206,22 +196,6 @@ def _usage_row(row: UsageTotals) -> tuple[str, ...]:
     )
 
 
-def series_table(series: Series) -> HistoryTable:
-    buckets = list(zip(series.start, series.min, series.mean, series.max, series.count, strict=True))
-    unit = series.unit
-    return HistoryTable(
-        document=series,
-        head=("from", "min", "mean", "max", "measured"),
-        rows=[(_clock(start), *(_value(v, unit) for v in values), str(n)) for start, *values, n in buckets]
-        if any(value is not None for value in series.mean)
-        else [],
-        align="<>>>>",
-        least=("measured",),
-        nothing=f"Nothing is recorded of {series.figure} in this period.",
-        foot=f"{series.figure}, {unit}; {duration(series.step_s)} in each row.",
-    )
-
-
 def request_table(requests: Sequence[Request], *, more: bool) -> HistoryTable:
     return HistoryTable(
         document=requests,
@@ -286,25 +260,5 @@ def _incident_row(one: Incident, now: float) -> tuple[str, ...]:
     return f"{age(max(0.0, now - one.named_at))} ago", one.profile, end_text(one, now), " ".join(filter(None, words))
 
 
-def figure_table(found: FigureList) -> HistoryTable:
-    of = ", ".join(sorted({subject.profile for subject in found.subjects if subject.profile}))
-    return HistoryTable(
-        document=found,
-        head=("figure", "of", "unit", "meaning"),
-        rows=[(info.name, ", ".join(info.of), info.unit, info.meaning) for info in found.figures],
-        align="<<<<",
-        nothing="No figure is recorded.",
-        foot=f"Recorded of: {of}." if of else "",
-    )
-
-
 def _clock(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _value(value: float | None, unit: str) -> str:
-    if unit == "bytes":
-        return gib(value)
-    if unit == "share":
-        return percent(value, 1)
-    return bit_rate(value) if unit == "bytes/s" else number(value, 1)

@@ -25,17 +25,13 @@ from sparkdash.domain.engine import (
 )
 from sparkdash.domain.event import Level
 from sparkdash.domain.history import (
-    FigureList,
     MarkKind,
     MarkList,
     PastRequests,
     Quantiles,
-    RecordedSubject,
-    Series,
     TimelineMark,
     UsageReport,
     UsageTotals,
-    all_figures,
 )
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Plan
@@ -103,33 +99,12 @@ def test_json_has_every_request_of_the_period_and_a_table_the_newest(sparkdash: 
     assert "There are more" in shown
 
 
-def test_a_figure_over_time_shows_gaps_as_unknown(sparkdash: Run, daemon: FakeDaemon) -> None:
-    series = Series(
-        figure="kv_used", unit="share", profile="alpha", node="local", since=START, until=START + 20, step_s=10,
-        start=(START, START + 10), min=(0.1, None), mean=(0.25, None), max=(0.5, None), count=(10, 0),
-    )  # fmt: skip
-    daemon.past["series"] = series
-    lines = sparkdash("history", "--figure", "kv_used", "--profile", "alpha", "--since", "1h").out.splitlines()
-    assert [line.split()[2:] for line in lines[1:3]] == [
-        ["10.0", "%", "25.0", "%", "50.0", "%", "10"], ["-", "-", "-", "0"],
-    ]  # fmt: skip
-    assert lines[3] == "kv_used, share; 10s in each row."
-    assert sparkdash("history", "--figure", "kv_used", "--json").json()["mean"] == [0.25, None]
-    daemon.past["series"] = series.replace(mean=(None, None))
-    assert "Nothing is recorded of kv_used" in sparkdash("history", "--figure", "kv_used").out
-
-
-def test_events_and_the_names_of_figures_are_listed(sparkdash: Run, daemon: FakeDaemon) -> None:
+def test_events_are_listed(sparkdash: Run, daemon: FakeDaemon) -> None:
     mark = TimelineMark(kind=MarkKind.KILL, at=START, profile="a", level=Level.ERROR, code="guard_kill", text="Short.")
     daemon.past["marks"] = MarkList(marks=(mark,), cut=True)
     shown = sparkdash("history", "--by", "event").out
     assert "guard_kill  Short." in shown
     assert "Older events" in shown
-    subject = RecordedSubject(profile="alpha", node="local", first=1, last=2)
-    daemon.past["figures"] = FigureList(figures=all_figures(), subjects=(subject,))
-    listed = sparkdash("history", "--by", "figure").out
-    assert "gpu_power_w" in listed
-    assert "Recorded of: alpha." in listed
 
 
 def test_a_time_that_is_none_is_refused_with_the_forms(sparkdash: Run, daemon: FakeDaemon) -> None:
