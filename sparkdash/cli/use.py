@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
-from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
+from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, ProfileName, Yes
 from sparkdash.cli.running_daemon import start_daemon_if_needed
 from sparkdash.errors import AdmissionError
-from sparkdash.units import DASH, duration, gib, natural
+from sparkdash.units import duration, gib, natural
 
 if TYPE_CHECKING:
     from sparkdash.client.client import AsyncClient
@@ -26,14 +26,7 @@ def _busy_text(name: str, world: Snapshot) -> str:
 
 
 def use(
-    profile: MaybeProfileName = None,
-    toggle: Annotated[bool, typer.Option("--toggle", help="Switch to whichever of A and B does not run.")] = False,
-    a: Annotated[
-        str | None, typer.Option("--a", metavar="PROFILE", help="Mark as A.", autocompletion=complete_profile)
-    ] = None,
-    b: Annotated[
-        str | None, typer.Option("--b", metavar="PROFILE", help="Mark as B.", autocompletion=complete_profile)
-    ] = None,
+    profile: ProfileName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command; start nothing.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="With --dry-run: even if the profile cannot run.")] = False,
     no_wait: NoWait = False,
@@ -55,34 +48,18 @@ def use(
     Examples:
       sparkdash use gpt-oss-120b
       sparkdash use qwen3-coder-30b-nvfp4/eagle3 --yes --no-wait
-      sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
-      sparkdash use --toggle
       sparkdash use gpt-oss-120b --dry-run
     """
     import asyncio
 
-    marks = toggle or bool(a or b)
-    _check_words(profile, toggle=toggle, marks=marks)
+    if profile in ("", "auto"):
+        raise typer.BadParameter("name a profile; 'auto' works in requests only: whatever runs", param_hint="PROFILE")
     if anyway and not dry_run:
         raise typer.BadParameter("only with --dry-run: a profile that cannot run is not started", param_hint="--anyway")
     if dry_run:
-        if profile is None or marks:
-            raise typer.BadParameter("give a PROFILE alone", param_hint="--dry-run")
         return _print_command(profile, anyway=anyway, as_json=as_json)
-    if profile is not None:  # a mark or a toggle alone brings nothing up for the first time
-        start_daemon_if_needed(profile)
-    return asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
-
-
-def _check_words(profile: str | None, *, toggle: bool, marks: bool) -> None:
-    if not (profile or marks):
-        raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
-    if profile is not None and toggle:
-        raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
-    if profile == "auto":
-        raise typer.BadParameter(
-            "'auto' works in requests only: it means whatever runs. Name a profile", param_hint="PROFILE"
-        )
+    start_daemon_if_needed(profile)
+    return asyncio.run(_use(profile, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
 def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
@@ -105,22 +82,11 @@ def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
         print_text(planned.shell)
 
 
-async def _use(
-    profile: str | None, a: str | None, b: str | None, *, toggle: bool, wait: bool, ask: bool, as_json: bool
-) -> None:
+async def _use(profile: str, *, wait: bool, ask: bool, as_json: bool) -> None:
     from sparkdash.client.client import AsyncClient
 
     async with AsyncClient() as client:
-        pair = await client.toggle(a=a, b=b) if a or b else None
-        if pair:
-            print_note(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
-            if pair.a == pair.b:
-                print_note("A and B are the same: there is nothing to switch between.")
-        name = _other(await client.state()) if toggle else profile
-        if name:
-            await switch_to(client, name, wait=wait, ask=ask, as_json=as_json)
-        elif as_json:
-            print_json(pair)
+        await switch_to(client, profile, wait=wait, ask=ask, as_json=as_json)
 
 
 async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
@@ -168,19 +134,6 @@ def _warn(plan: Plan, world: Snapshot) -> None:
     if on_this_box(world) and not world.daemon.simulated:
         for text in start_warnings(plan.profile):
             print_note(text)
-
-
-def _other(world: Snapshot) -> str:
-    """Return whichever of A and B neither runs nor is starting."""
-    if world.toggle_a is None or world.toggle_b is None:
-        raise AdmissionError(
-            "No pair of profiles is marked, so there is nothing to switch between.",
-            code="toggle_unset",
-            hint="Mark a pair: `sparkdash use --a PROFILE --b PROFILE`.",
-        )
-    coming = next((swap.target for swap in world.swaps_under_way if swap.target is not None), None)
-    present = coming or (world.active and world.active.profile)
-    return world.toggle_b if present == world.toggle_a else world.toggle_a
 
 
 def stops_engines(plan: Plan) -> bool:

@@ -104,7 +104,7 @@ def test_the_version_is_the_packages(sparkdash: Run) -> None:
     assert sparkdash("--version").out == f"sparkdash {__version__}\n"
 
 
-@pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("use", "a", "--toggle"), ("stop", "a", "--all"),
+@pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("stop", "a", "--all"),
                                   ("logs", "-n", "-1"), ("serve", "--port", "70000")], ids=" ".join)  # fmt: skip
 def test_wrong_usage_is_explained_and_ends_with_2(sparkdash: Run, argv: tuple[str, ...]) -> None:
     done = sparkdash(*argv)
@@ -154,8 +154,8 @@ def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
     assert "Hint: Start it with `sparkdash serve`." in done.err
 
 
-@pytest.mark.parametrize("argv", [("status",), ("use", "--a", "a"), ("stop",), ("cancel",), ("status", "--release", "a"), ("logs",),
-                                  ("status", "--watch"), ("use", "--toggle"), ("stop", "--daemon")], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("argv", [("status",), ("stop",), ("cancel",), ("status", "--release", "a"), ("logs",),
+                                  ("status", "--watch"), ("stop", "--daemon")], ids=" ".join)  # fmt: skip
 def test_without_a_daemon_every_command_says_how_to_start_one(
     sparkdash: Run, argv: tuple[str, ...], nobody: None
 ) -> None:

@@ -61,7 +61,6 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "why": ("why", "new"),
     "use": ("use", "new"),
     "use --no-wait": ("use", "new", "--no-wait"),
-    "use --a": ("use", "--a", "x", "--b", "y"),
     "stop": ("stop",),
     "stop --all": ("stop", "--all"),
     "cancel": ("cancel",),
@@ -73,7 +72,7 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "bench run": ("bench", "run", "new", "--yes"),
     "stop --daemon": ("stop", "--daemon", "--no-wait"),
 }
-UNTOLD = [FROM_THE_DAEMON[name] for name in ("doctor", "connect", "use --a", "status --release", "stop --daemon")]
+UNTOLD = [FROM_THE_DAEMON[name] for name in ("doctor", "connect", "status --release", "stop --daemon")]
 """Print none of those words, unless the daemon refuses."""
 FROM_FILES: dict[str, tuple[str, ...]] = {
     "profiles show": ("profiles", "show", "good"),

@@ -248,20 +248,6 @@ def test_an_unknown_profile_is_refused_with_the_nearest(sparkdash: Run, daemon: 
     assert done.err == "Error: No profile or alias is called 'gpt-os'.\nHint: Did you mean gpt-oss?\n"
 
 
-def test_the_pair_is_marked_and_flipped(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.set(engines={"x": engine("x")})
-    assert sparkdash("use", "--toggle").code == 3
-    assert sparkdash("use", "--a", "x", "--b", "y", "--json").json() == {"a": "x", "b": "y", "active": "x"}
-    assert sparkdash("use", "--toggle").out.startswith("y is ready")
-    assert sparkdash("use", "--toggle").out.startswith("x is ready")
-    daemon.set(swap=swap("y"))
-    assert sparkdash("use", "--toggle", "--no-wait").out.startswith("x is starting")
-
-
-def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: FakeDaemon) -> None:
-    assert "Hint: Mark a pair: `sparkdash use --a PROFILE --b PROFILE`." in sparkdash("use", "--toggle").err
-
-
 def test_the_line_of_phases_marks_the_present_one() -> None:
     now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63))
     now = now.model_copy(update={"fraction": 0.38, "eta_s": 110.0, "eta_at": BIRTH + 93})

@@ -160,7 +160,7 @@ def _other(a: str | None, b: str | None, active: str | None) -> str:
             "There is nothing to flip between: two profiles must be marked.",
             code="toggle_unset",
             status=409,
-            hint="Mark them with A and B in the dashboard, or `sparkdash use --a PROFILE --b PROFILE`.",
+            hint="Mark them on the dashboard's page of profiles, with the keys a and b.",
         )
     return b if active == a else a
 
