@@ -25,15 +25,9 @@ class ServerKind(StrEnum):
     ATLAS = "atlas"
     LUCEBOX = "lucebox"
     OLLAMA = "ollama"
-    TABBYAPI = "tabbyapi"
     NIM = "nim"
     TEI = "tei"
-    INFINITY = "infinity"
-    SPEACHES = "speaches"
-    PARAKEET = "parakeet"
     KOKORO = "kokoro"
-    SD_CPP = "sd-cpp"
-    SGLANG_DIFFUSION = "sglang-diffusion"
 
 
 SERVER_FIGURES = (

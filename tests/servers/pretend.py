@@ -12,11 +12,7 @@ from typing import Any
 
 KIND, *ARGS = sys.argv[1:]
 GIVEN = dict(itertools.pairwise(ARGS))
-PORT = int(
-    next((GIVEN[flag] for flag in ("--port", "--listen-port") if flag in GIVEN), None)
-    or os.environ.get("UVICORN_PORT")
-    or os.environ["OLLAMA_HOST"].rpartition(":")[2]
-)
+PORT = int(GIVEN.get("--port") or os.environ["OLLAMA_HOST"].rpartition(":")[2])
 ASKED = {"health": 0}
 CHAT = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "one"}}],
@@ -25,19 +21,10 @@ CHAT = {
 VECTOR = {"object": "list", "data": [{"index": 0, "embedding": [0.1, 0.2]}]}
 PICTURE = {"created": 1, "data": [{"b64_json": "iVBORw0KGgo="}]}
 RANKS = [{"index": 0, "score": 0.9}, {"index": 1, "score": 0.1}]
-MODEL = {
-    "ollama": "qwen3:8b",
-    "nim": "meta/llama",
-    "sd-cpp": "sd-cpp-local",
-    "speaches": "Systran/faster-whisper-small",
-}
-MODEL |= {"kokoro": "kokoro", "parakeet": "parakeet-tdt-0.6b-v3", "tabbyapi": "folder", "infinity": "owner/vectors"}
+MODEL = {"ollama": "qwen3:8b", "nim": "meta/llama", "draws": "drawer", "kokoro": "kokoro"}
 NAME = GIVEN.get("--model-name") or MODEL.get(KIND, "")
-HEALTH = {
-    "ollama": "/", "nim": "/v1/health/ready", "parakeet": "/healthz", "sd-cpp": "/v1/models",
-    "sglang-diffusion": "/models",
-}.get(KIND, "/health")  # fmt: skip
-LIST = None if KIND in ("tei", "sglang-diffusion") else "/v1/models"
+HEALTH = {"ollama": "/", "nim": "/v1/health/ready", "draws": "/v1/models"}.get(KIND, "/health")
+LIST = None if KIND == "tei" else "/v1/models"
 
 
 def health() -> tuple[int, Any]:
@@ -46,26 +33,23 @@ def health() -> tuple[int, Any]:
     if KIND == "atlas":
         loads = ASKED["health"] < 3
         return (503, {"status": "loading"}) if loads else (200, {"status": "ready", "model": NAME})
-    return 200, {"tabbyapi": {"status": "healthy"}, "ollama": "Ollama is running"}.get(KIND, {"status": "ok"})
+    return 200, "Ollama is running" if KIND == "ollama" else {"status": "ok"}
 
 
-def answer(path: str, asked: dict[str, Any], form: bytes) -> tuple[int, Any]:
+def answer(path: str, asked: dict[str, Any]) -> tuple[int, Any]:
     if NAME and asked and asked.get("model") not in (NAME, None):
         return 404, {"error": {"message": f"model {asked.get('model')!r} not found, try pulling it first"}}
     match KIND, path:
-        case (("atlas" | "lucebox" | "ollama" | "tabbyapi" | "nim"), "/v1/chat/completions"):
+        case (("atlas" | "lucebox" | "ollama" | "nim"), "/v1/chat/completions"):
             return 200, {"model": NAME, **CHAT}
-        case (("tei" | "infinity"), "/v1/embeddings"):
+        case "tei", "/v1/embeddings":
             return 200, VECTOR
         case "tei", "/rerank":
             return (200, RANKS) if "texts" in asked else (422, {"error": "missing field `texts`"})
-        case (("speaches" | "parakeet"), "/v1/audio/transcriptions"):
-            whole = b"RIFF" in form and NAME.encode() in form
-            return (200, {"text": ""}) if whole else (422, {"detail": "file or model is missing"})
         case "kokoro", "/v1/audio/speech":
             known = asked.get("voice") == "af_bella"
             return (200, b"RIFF....WAVE") if known else (400, {"detail": {"error": "voice not found"}})
-        case (("sd-cpp" | "sglang-diffusion"), "/v1/images/generations"):
+        case "draws", "/v1/images/generations":
             return 200, PICTURE
     return 404, {"error": "no such route"}
 
@@ -98,9 +82,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send(404, {"error": "no such route"})
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        is_json = "json" in (self.headers["Content-Type"] or "")
-        self.send(*answer(self.path, json.loads(body) if is_json else {}, b"" if is_json else body))
+        self.send(*answer(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
 
     def log_message(self, *_: object) -> None: ...
 

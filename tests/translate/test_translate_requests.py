@@ -171,7 +171,7 @@ def test_what_an_engine_is_known_to_lack(
     ("server", "expected"),
     [
         ({"kind": "ollama"}, None),
-        ({"kind": "tabbyapi"}, True),
+        ({"kind": "nim"}, True),
         ({"kind": "ollama", "routes": ["chat"]}, True),
         ({"port": 1, "routes": ["chat", "messages"]}, False),
     ],

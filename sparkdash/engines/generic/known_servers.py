@@ -149,25 +149,6 @@ _OLLAMA = KnownServer(
     ),
 )
 
-_TABBYAPI = KnownServer(
-    title="TabbyAPI",
-    source="theroyallab/tabbyAPI, docs/02 and docker/docker-compose.yml, 2026",
-    command=("python3", "main.py"),
-    args={"host": "127.0.0.1", "port": "{port}", "disable-auth": "True"},  # on the loopback alone; the gateway has keys
-    shm_size="8g",
-    spec=ServerSpec(
-        kind=ServerKind.TABBYAPI,
-        routes=(ServerRoute.CHAT, ServerRoute.COMPLETIONS),
-        health_has={"status": "healthy"},
-        metrics=NO_METRICS,
-        usage_in_stream=True,
-        log=(
-            LogStage(stage="weights", pattern=r"Loading model(?: modules)?|Loading modules"),
-            LogStage(stage="ready", pattern=r"Model successfully loaded", fraction=1.0),
-        ),
-    ),
-)
-
 _NIM = KnownServer(
     title="NIM",
     source="docs.nvidia.com/nim, 2026",
@@ -182,74 +163,6 @@ _NIM = KnownServer(
     ),
 )
 
-_ROUTES = (ServerRoute.IMAGES, ServerRoute.IMAGE_EDITS)
-
-_SD_CPP = KnownServer(
-    title="stable-diffusion.cpp",
-    source="leejet/stable-diffusion.cpp, examples/server/api.md, 2026",
-    command=("sd-server",),
-    args={"listen-ip": "127.0.0.1", "listen-port": "{port}"},  # the model's files differ: the profile names the flags
-    spec=ServerSpec(
-        kind=ServerKind.SD_CPP,
-        routes=_ROUTES,
-        health="/v1/models",
-        metrics=NO_METRICS,
-        log=(
-            LogStage(stage="weights", pattern=r"loading (?:diffusion |)model|loading tensors"),
-            LogStage(stage="ready", pattern=r"listening on", fraction=1.0),
-        ),
-    ),
-)
-
-_SGLANG = KnownServer(
-    title="SGLang diffusion",
-    source="SGLang's documents on diffusion, 0.5.23",
-    command=("sglang", "serve"),
-    args={"model-path": "{target}", "host": "127.0.0.1", "port": "{port}"},
-    shm_size="8g",
-    spec=ServerSpec(
-        kind=ServerKind.SGLANG_DIFFUSION,
-        routes=_ROUTES,
-        health="/models",  # one object about the model, and no list
-        models=None,
-        metrics=NO_METRICS,
-        log=(LogStage(stage="http", pattern=r"Application startup complete|Uvicorn running on"),),
-    ),
-)
-
-_UVICORN = (LogStage(stage="http", pattern=r"Application startup complete|Uvicorn running on"),)
-
-_SPEACHES = KnownServer(
-    title="Speaches",
-    source="speaches-ai/speaches, Dockerfile and config.py, 0.9",
-    env={
-        "UVICORN_HOST": "127.0.0.1",
-        "UVICORN_PORT": "{port}",
-        "WHISPER__TTL": "-1",  # else it lets the model go after five minutes
-        "LOG_LEVEL": "info",
-        "ENABLE_UI": "false",
-    },
-    spec=ServerSpec(
-        kind=ServerKind.SPEACHES,
-        routes=(ServerRoute.TRANSCRIPTIONS, ServerRoute.TRANSLATIONS),
-        metrics=NO_METRICS,
-        log=_UVICORN,
-    ),
-)
-
-_PARAKEET = KnownServer(
-    title="parakeet-api",
-    source="Marshall2HD/parakeet-api, README.md, 2026",
-    spec=ServerSpec(
-        kind=ServerKind.PARAKEET,
-        port=8000,
-        routes=(ServerRoute.TRANSCRIPTIONS,),
-        health="/healthz",
-        metrics=NO_METRICS,
-        log=_UVICORN,
-    ),
-)
-
 _KOKORO = KnownServer(
     title="Kokoro-FastAPI",
     source="remsky/Kokoro-FastAPI, docker/scripts/entrypoint.sh and README.md, 2026",
@@ -259,7 +172,7 @@ _KOKORO = KnownServer(
         routes=(ServerRoute.SPEECH,),
         ready_with={"voice": "af_bella"},
         metrics=NO_METRICS,
-        log=_UVICORN,
+        log=(LogStage(stage="http", pattern=r"Application startup complete|Uvicorn running on"),),
     ),
 )
 
@@ -293,22 +206,7 @@ _TEI = KnownServer(
     ),
 )
 
-_INFINITY = KnownServer(
-    title="Infinity",
-    source="michaelfeil/infinity, command line of v2, 0.0.77",
-    command=("infinity_emb", "v2"),
-    args={"model-id": "{target}", "host": "127.0.0.1", "port": "{port}", "url-prefix": "/v1"},
-    spec=ServerSpec(
-        kind=ServerKind.INFINITY,
-        routes=(ServerRoute.EMBEDDINGS,),
-        metrics=NO_METRICS,  # its figures are those of its HTTP server
-        log=(LogStage(stage="ready", pattern=r"Application startup complete", fraction=1.0),),
-    ),
-)
-
-_ALL = (
-    _ATLAS, _LUCEBOX, _OLLAMA, _TABBYAPI, _NIM, _TEI, _INFINITY, _SPEACHES, _PARAKEET, _KOKORO, _SD_CPP, _SGLANG,
-)  # fmt: skip
+_ALL = (_ATLAS, _LUCEBOX, _OLLAMA, _NIM, _TEI, _KOKORO)
 KNOWN: Mapping[ServerKind, KnownServer] = MappingProxyType({one.spec.kind: one for one in _ALL if one.spec.kind})
 
 
