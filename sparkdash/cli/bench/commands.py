@@ -176,7 +176,8 @@ def run(
 ) -> None:
     """Measure PROFILE with one launch of its engine. The plan is shown first.
 
-    Running engines are stopped, the profile gets a new engine, and other clients are told to come back later. Ctrl-C stops the run at any point; the same command resumes it.
+    Running engines are stopped, the profile gets a new engine, and other clients are told to come back later. Ctrl-C
+    stops the run at any point; the same command resumes it.
 
     \b
     Examples:
