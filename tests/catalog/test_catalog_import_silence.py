@@ -21,7 +21,7 @@ STRANGERS = DATA / "strangers"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
 DOCUMENTS = [path for path in FILES if path.suffix in (".yaml", ".yml")]
-NAMED_WHOLE = {"macros", "models"}
+NAMED_WHOLE = {"macros", "models", "groups", "matrix"}
 """Mappings of which the report, or the command that uses them, speaks as a whole."""
 
 
