@@ -82,35 +82,6 @@ def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> Non
     assert not [str(remark) for remark in imported.remarks if remark.kind == "unknown"]
 
 
-READ_AS_VLLM = {"qwen3-asr-1.7b", "voxtral-mini-4b-realtime"}
-"""Servers whose program is vLLM's: they come back as that engine, which adds flags of its own."""
-ADDED_BY_VLLM = ("--enable-prompt-tokens-details", "--disable-access-log-for-endpoints /health,/metrics")
-OTHERS = {
-    name: profile
-    for name, profile in load_catalog([shipped_profiles()]).profiles.items()
-    if profile.engine is EngineKind.GENERIC and profile.image and profile.nodes == 1
-}
-
-
-@pytest.mark.parametrize("form", list(ExportFormat))
-@pytest.mark.parametrize("name", sorted(OTHERS))
-def test_a_server_without_a_dialect_comes_back_equal(name: str, form: ExportFormat) -> None:
-    """Known by its image or program, or taken for any server that publishes a port."""
-    profile = OTHERS[name]
-    spec = adapter_of(profile).container(profile, LAUNCH)
-    imported = importers.import_profiles(_exported(form, profile, spec), "back")
-    (document,) = imported.profiles
-    found = importers.load_imported({"back": importers.yaml_text(document, imported, "x")})
-    assert found.problems == (), yaml.safe_dump(document)
-    (back,) = found.profiles.values()
-    again = comparable(adapter_of(back).container(back, LAUNCH), back)
-    if name in READ_AS_VLLM:
-        again["argv"] = [word for word in again["argv"] if word not in ADDED_BY_VLLM]
-    assert again == comparable(spec, profile)
-    assert kept(back) == kept(profile)
-    assert back.engine is (EngineKind.VLLM if name in READ_AS_VLLM else EngineKind.GENERIC)
-
-
 HIDDEN = {
     "kv": """{profile: x, engine: llamacpp, image: "a/b:1", keep_entrypoint: true, keep_kv: {max_gib: 8},
         models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}""",

@@ -5,7 +5,6 @@ The tests of this module share one daemon and run in their order.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
