@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import io
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -90,7 +91,10 @@ def main() -> None:
             some = names[first : first + A_SHEET]
             pictures = {name: asyncio.run(picture(name, args.size, theme)) for name in some}
             print(sheet(folder, f"{theme}-{columns}x{rows}-{number}", pictures), flush=True)
-    print(sheet(folder, f"btop-{columns}x{rows}", {"btop": btop(args.size)}))
+    if shutil.which("btop"):
+        print(sheet(folder, f"btop-{columns}x{rows}", {"btop": btop(args.size)}))
+    else:
+        print("btop is not installed: no sheet of it. On Debian: apt-get install btop")
 
 
 def arguments() -> argparse.Namespace:

@@ -8,9 +8,10 @@ from sparkdash.domain.node import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.first_run import IdleBox, RunningServer, fitting, on_disk
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, Line, Style, clip, pad, styled, wrap
+from sparkdash.tui.text import EMPTY, Line, Style, clip, key_hint, pad, styled, wrap
 from sparkdash.units import counted, gib
 
+DEMO = "shows all of this on a simulated box"
 KEY_COLUMN, NARROW = 20, 66
 """Cells before the key, and the width below which the steps are numbers alone."""
 
@@ -35,20 +36,19 @@ def first_run_rows(view: View, width: int) -> list[Line]:
         offers.append(Offer("", "", f"containers that run: {', '.join(idle.found.containers)}"))
     offers.append(Offer("2 point a client.", "c", _client_words(idle, snapshot.daemon.url)))
     if idle.can_run_commands:
-        offers.append(Offer("3 nothing at hand?", "d", "shows all of this on a simulated box"))
+        offers.append(Offer("3 nothing at hand?", "d", DEMO))
         offers.append(Offer("", "i", _setup_words(idle)))
     return [*(_laid(one, width) for one in offers), clip(_doctor_row(idle, width), width)]
 
 
 def no_profile_rows(view: View, width: int) -> list[Line]:
     rows = [styled("No profiles yet, so there is nothing to run.")]
-    if view.idle.server is not None:
-        rows.append(_laid(Offer("", "a", server_words(view.idle.server)), width))
     told = "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles,"
     rows += wrap(f"{told} then press r.", width, Style.STRONG)
+    offers = [("a", server_words(view.idle.server))] if view.idle.server else []
     if view.idle.can_run_commands:
-        rows.append(_laid(Offer("", "i", _setup_words(view.idle)), width))
-        rows.append(_laid(Offer("", "d", "shows all of this on a simulated box"), width))
+        offers += [("i", _setup_words(view.idle)), ("d", DEMO)]
+    rows += [clip(key_hint(key, f" {words}"), width) for key, words in offers]
     for problem in view.snapshot.problems[:2] if view.snapshot else ():
         rows += wrap(f"✗ {problem}", width, Style.BAD, limit=2)
     return rows

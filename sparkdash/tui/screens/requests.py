@@ -15,9 +15,11 @@ from textual.widget import Widget
 from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.request import Request
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, request_lines
-from sparkdash.tui.widgets.panel import RowChosen, RowMoved, SearchChanged
+from sparkdash.tui.text import EdgeText, Line, Style, frame, key_hints, styled
+from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved, SearchChanged
 from sparkdash.tui.widgets.requests import PastTable, RequestTable
 
 if TYPE_CHECKING:
@@ -123,12 +125,25 @@ class PastReader:
 
 
 ORDERS: dict[RequestOrder, str] = {
-    "newest": "newest first", "ttft": "slowest first token first", "wait": "longest wait first",
-    "duration": "slowest first", "output": "longest answer first",
+    "newest": "newest first", "duration": "slowest first", "ttft": "slowest first token first",
+    "wait": "longest wait first", "output": "longest answer first",
 }  # fmt: skip
 PAUSE_S = 0.3
 """Time after a letter of the filter before the past is read."""
 AROUND_S = 1.0
+
+
+class RequestDetail(Panel):
+    """Time line and facts of the request under the cursor, in a tall terminal."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        table = next(one for one in self.screen.query(RequestTable) if one.display)
+        one = next((one for one in table.shown(view) if one.id == table.cursor), None)
+        if one is None:
+            return []
+        keys = key_hints(("⏎", "opens"), ("R", "replays") if one.finished_at else ("x", "ends"))
+        told, title = request_lines(one, (), view, width - 4), f"{one.client} · {one.profile} · {one.id}"
+        return frame(told, width, EdgeText(styled(title, Style.STRONG), keys), height=height)
 
 
 class RequestsPage(Page):
@@ -154,6 +169,7 @@ class RequestsPage(Page):
     def body(self) -> Iterable[Widget]:
         yield RequestTable()
         yield PastTable()
+        yield RequestDetail()
 
     def on_mount(self) -> None:
         self.query_one(PastTable).display = False
@@ -164,6 +180,7 @@ class RequestsPage(Page):
 
     def on_row_moved(self, message: RowMoved) -> None:
         """At the end of the past read further back."""
+        self.query_one(RequestDetail).redraw()
         found = self.query_one(PastTable).found
         if self._is_past and found and found[-1].id == message.key:
             self._read_on()

@@ -92,9 +92,8 @@ def _memory(memory: Memory | None) -> list[Line]:
 def gpu_line(view: View, width: int) -> Line:
     sample = view.sample
     gpu, memory = (sample.gpu, sample.memory) if sample else (None, None)
-    line = _row(gpu, memory, width, stuck=view.sample is not None and view.sample.low_power)
-    for told in _energy(view):
-        line = line + styled("     ") + told if length(line) + length(told) + 5 <= width else line
+    stuck = view.sample is not None and view.sample.low_power
+    line = _row(gpu, memory, width, stuck=stuck, more=_energy(view))
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
 
 
@@ -111,10 +110,15 @@ def _energy(view: View) -> list[Line]:
     return out
 
 
-def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False) -> Line:
-    left = join(_gpu(gpu or Gpu(), stuck), styled("  "))
+def _row(
+    gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False, more: Sequence[Line] = ()
+) -> Line:
+    """Join the figures, leaving out what has no room as a whole."""
+    line = styled(" ") + join(_gpu(gpu or Gpu(), stuck), styled("  "))
     between = styled("     " if width >= ROOMY else "  ")
-    return styled(" ") + join([left, *_memory(memory)], between)
+    for told in (*_memory(memory), *more):
+        line = line + between + told if length(line + between + told) <= width else line
+    return line
 
 
 def gpu_lines(view: View, width: int) -> list[Line]:

@@ -23,7 +23,7 @@ from sparkdash.tui.text import Line, Style, dimmed, key_hints, pad, shorten, sho
 from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, titles
 from sparkdash.units import DASH, duration, fitted, number, percent
 
-STATE, ROOMY_STATE, LEAST_PROFILE = 16, 20, 12
+STATE, ROOMY_STATE, LEAST_PROFILE, MOST_PROFILE = 16, 20, 12, 32
 CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 MATTERS = 2
@@ -122,8 +122,8 @@ PAST_COLUMNS: tuple[Column[Progress], ...] = (
 """Columns of the past, where it matters most what took so long."""
 
 
-def _columns(width: int, longest: int, every: Sequence[Column[Progress]]) -> list[Column[Progress]]:
-    """Return the columns that fit; the less important ones leave room for the `longest` profile's name."""
+def _columns(width: int, longest: int, every: Sequence[Column[Progress]]) -> tuple[list[Column[Progress]], int]:
+    """Return the columns that fit, and the cells of the profile's name, for whose `longest` the lesser ones go."""
     columns = list(every)
     while columns:
         last = max(columns, key=lambda column: column.gives_way)
@@ -132,7 +132,8 @@ def _columns(width: int, longest: int, every: Sequence[Column[Progress]]) -> lis
             break
         columns.remove(last)
     exact = [AT if column is AT_SHORT else column for column in columns]
-    return exact if _profile_cells(width, exact) > max(LEAST_PROFILE, longest) else columns
+    columns = exact if _profile_cells(width, exact) > max(LEAST_PROFILE, longest) else columns
+    return columns, max(min(_profile_cells(width, columns), max(MOST_PROFILE, longest + 1)), 0)
 
 
 def _client(width: int) -> int:
@@ -165,10 +166,9 @@ class RequestTable(Table):
         return self.beside and self.screen.has_class("-wide") and not self.screen.has_class("-low")
 
     def head(self, width: int) -> Line:
-        columns = _columns(width, self._longest, self._every)
-        client = f" {'client':<{_client(width)}} "
-        profile = pad(styled("profile", Style.DIM), _profile_cells(width, columns))
-        return styled(client, Style.DIM) + profile + styled(f"{titles(columns)}  state", Style.DIM)
+        columns, cells = _columns(width, self._longest, self._every)
+        names = f" {'client':<{_client(width)}} {'profile':<{cells}}"
+        return styled(f"{names}{titles(columns)}  state", Style.DIM)
 
     def shown(self, view: View) -> Sequence[Request]:
         self._every = [NODE, *COLUMNS] if view.nodes else COLUMNS
@@ -177,9 +177,9 @@ class RequestTable(Table):
     def rows(self, view: View, width: int) -> list[TableRow]:
         shown = self.shown(view)
         self._longest = max((len(one.profile) for one in shown), default=0)
-        columns = _columns(width, self._longest, self._every)
+        laid = _columns(width, self._longest, self._every)
         names = Names(frozenset(one.client for one in shown), view.profile_names)
-        return [_row(one, partial(_line, one, view, width, columns, names, dims=self.live)) for one in shown]
+        return [_row(one, partial(_line, one, view, width, laid, names, dims=self.live)) for one in shown]
 
     def _empty(self, view: View, width: int) -> list[Line]:
         if self.live:  # in a corner of a screen no card has a URL
@@ -220,14 +220,14 @@ def _by_client(view: View) -> tuple[Request, ...]:
 
 
 def _line(
-    request: Request, view: View, width: int, columns: Sequence[Column[Progress]], names: Names, *, dims: bool = True
+    request: Request, view: View, width: int, laid: tuple[Sequence[Column[Progress]], int], names: Names, *, dims: bool
 ) -> Line:
     """Format a request; an ended one is dim beside those that run."""
     live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
     of = Progress(request, live, view.known_at, view.here - (view.now - view.known_at), _node(request, view))
     line = styled(" ") + _name(request.client, _client(width), names.clients) + styled(" ")
-    line += _name(request.profile, _profile_cells(width, columns), names.profiles)
-    line += figures(columns, of)
+    line += _name(request.profile, laid[1], names.profiles)
+    line += figures(laid[0], of)
     if dims and request.state not in OPEN:
         line = dimmed(line)
     line += styled("  ") + _phase(of, view)
