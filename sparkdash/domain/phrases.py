@@ -173,11 +173,11 @@ def wait_text(swap: Swap, now: float) -> str:
 
 
 def still_text(swap: Swap, now: float) -> str:
-    """Word the standstill: "no progress for 2m10s, ended in 17m50s"; empty while the load moves."""
+    """Word the standstill: "no progress for 2m10s, stops in 17m50s"; empty while the load moves."""
     if swap.still_since is None:
         return ""
     words = f"no progress for {age(now - swap.still_since)}"
-    return words if swap.gives_up_at is None else f"{words}, ended in {age(max(0.0, swap.gives_up_at - now))}"
+    return words if swap.gives_up_at is None else f"{words}, stops in {age(max(0.0, swap.gives_up_at - now))}"
 
 
 def heard_text(swap: Swap, now: float) -> str:

@@ -373,7 +373,7 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(house: 
     assert all(swap.phase is SwapPhase.LOAD for swap in still)
     began = still[0].still_since
     assert house.clock.now() - began == pytest.approx(600, abs=2)
-    assert progress_text(still[-1], began + 130) == "weights 50 % · stalled: no progress for 2m10s, ended in 7m50s"
+    assert progress_text(still[-1], began + 130) == "weights 50 % · stalled: no progress for 2m10s, stops in 7m50s"
     assert {round(swap.gives_up_at - swap.still_since) for swap in still} == {600}
     assert still[-1].heard_at is not None
     assert house.swaps()[-1].still_since is None

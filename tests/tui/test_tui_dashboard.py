@@ -52,7 +52,7 @@ async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
     async with stage(
         box.swapping(swap=box.swap(still_since=box.now - 130, gives_up_at=box.now + 1070, heard_at=box.now - 131))
     ) as on:
-        assert "stalled: no progress for 2m10s, ended in 17m50s" in on.text
+        assert "stalled: no progress for 2m10s, stops in 17m50s" in on.text
         assert "log, 2m11s ago" in on.text
         assert "left" not in on.text
         assert "K extends  x cancels" in on.text

@@ -9,6 +9,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory import Guard, GuardKill
+from sparkdash.domain.request import RequestState
 from sparkdash.tui import text
 from sparkdash.tui.lines.hero import Speed, chart_rows, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
@@ -215,3 +216,28 @@ async def test_brackets_in_the_footer_are_keys(stage: Any, box: Any) -> None:
         await on.pilot.click(offset=(foot.index("[ ] window") + 2, 39))
         await on.settle()
         assert on.lines[1] != before
+
+
+async def test_the_row_of_the_gpu_leaves_out_what_has_no_room(stage: Any, box: Any) -> None:
+    """At 80 columns a word that explains low power left half a word of the pressure."""
+    sample = box.sample().replace(low_power=True)
+    async with stage(box.snapshot(sample=sample), size=(80, 24)) as on:
+        assert "unplug AC 60 s" in on.text
+        assert "press…" not in on.text
+
+
+async def test_a_request_does_not_tell_the_time_left_of_a_load_that_stalled(stage: Any, box: Any) -> None:
+    waiting = box.request("r1", profile=box.coder, state=RequestState.WAITING)
+    stalled = box.swap(target=box.coder, still_since=box.now - 130, gives_up_at=box.now + 170)
+    async with stage(box.swapping(swap=stalled, requests={"r1": waiting}), size=(120, 40)) as on:
+        assert "◌ waits: stalled" in on.text
+
+
+async def test_a_tall_terminal_shows_what_took_a_request_so_long(stage: Any, box: Any) -> None:
+    """Without a key: the page of the requests was a list in a frame that was empty from its sixth row on."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.press("3")
+        assert "so far" in on.text
+        assert "⏎ opens  x ends" in on.text
+        await on.press("G")
+        assert "⏎ opens  R replays" in on.text

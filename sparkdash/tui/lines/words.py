@@ -125,8 +125,8 @@ def waits_for(request: Request, swap: Swap) -> bool:
 def _wait(request: Request, view: View) -> str:
     swap = next((each for each in view.swaps if waits_for(request, each)), None)
     if swap:
-        rest = time_left(swap, view.now)
-        return f" ~{age(rest.s)}" if rest and rest.s else ": swap"
+        rest = time_left(swap, view.now) if swap.still_since is None else None
+        return f" ~{age(rest.s)}" if rest and rest.s else ": swap" if swap.still_since is None else ": stalled"
     if request.held_until is not None:
         return f" <{age(max(0.0, request.held_until - view.now))}"
     return f" #{request.position}" if request.position else ""

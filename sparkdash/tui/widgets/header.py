@@ -179,7 +179,7 @@ class NoticeRow(Hints):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         self._key_places = []
-        if line := notice_row(view, width - 1):
+        if line := notice_row(view, width - 2):
             return [styled(" ") + line]
         shown = fitting_hints(self._keys, width - length(page_names("", width)) - 2)
         more = tuple(hint for hint in self._keys if hint not in shown)
@@ -248,7 +248,7 @@ class Footer(Hints):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the footer; in a low terminal a notice takes its place."""
-        if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view, width - 1)):
+        if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view, width - 2)):
             self._key_places = []
             return [styled(" ") + told]
         left = page_names(self._page, width)
