@@ -104,11 +104,19 @@ START_S, START_S_PER_GIB = 60.0, 6.0
 """Start of an engine that was never seen: published starts take 5 to 15 minutes for 70 to 115 GB."""
 
 
+async def _start_s(name: str, client: AsyncClient, world: Snapshot) -> float | None:
+    """Return the time of a start. Raises AdmissionError before any engine is stopped: too few boxes for it."""
+    seen, plan = world.figures.get(name), await client.plan(name=name)
+    if plan.fits is False and (profile := world.profile(name)) and profile.nodes > 1:
+        hint = "Add another box with `sparkdash nodes add NAME --ssh USER@HOST`."
+        raise AdmissionError(f"{name} cannot be measured. {plan.verdict}", code="needs_two_nodes", hint=hint)
+    return (seen.load_s if seen else None) or plan.expected_s or None
+
+
 async def arm_speeds(run: Run, client: AsyncClient, world: Snapshot) -> dict[str, KnownSpeeds]:
     starts: dict[str, float | None] = {}
     for name in {arm.profile for arm in run.arms if arm.impossible is None}:
-        figures = world.figures.get(name)
-        starts[name] = (figures.load_s if figures else None) or (await client.plan(name=name)).expected_s or None
+        starts[name] = await _start_s(name, client, world)
     seen = run_plan.speeds_of(run.arms, world, starts)
     return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds()), world) for arm in run.arms}
 

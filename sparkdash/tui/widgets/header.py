@@ -84,7 +84,8 @@ class TitleBar(Panel):
 def _runs(view: View, cells: int | None = None) -> Line:
     """Name the large engine or swap, then what loads beside it; the names give way to the `cells` there are."""
     if swap := view.large_swap:
-        what = swap.target or f"nothing, {', '.join(swap.evict)} leaves"
+        leaves = swap.evict[0] if len(swap.evict) == 1 else f"{len(swap.evict)} engines"
+        what = swap.target or f"stop {leaves}"
         more = styled(f" +{len(view.swaps) - 1}", Style.DIM) if len(view.swaps) > 1 else EMPTY
         return _fitted(what, view, cells, before=_stage(swap) + styled(" → "), after=more)
     if view.engine is None:

@@ -146,8 +146,8 @@ class ProfileTable(Table):
         )
         out: list[TableRow] = []
         for section, members in groupby(families, key=lambda family: family[0]):
-            rows = [row for _, family in members for row in family]
-            is_open = section not in self.folded or (bool(self.filter) and section != CANNOT)
+            rows = [row for _, family in members for row in family if not (self.filter and row[0].cannot_run)]
+            is_open = section not in self.folded or bool(self.filter)
             if not self.filter:
                 out.append(_heading(section, len(rows), is_open=is_open))
             out += [self._row(view.snapshot, *row, width) for row in rows] if is_open else []

@@ -55,7 +55,7 @@ COLUMNS: tuple[Column[UsageTotals], ...] = (
 
 
 def columns_for(width: int) -> list[Column[UsageTotals]]:
-    return fitting_columns(COLUMNS, width - LEAST_GROUP - 1)
+    return fitting_columns(COLUMNS, width - LEAST_GROUP - 2)
 
 
 class UsageTable(Table):
@@ -81,7 +81,7 @@ class UsageTable(Table):
 
 
 def group_cells(width: int, columns: list[Column[UsageTotals]]) -> int:
-    return min(width - 1 - sum(one.cells for one in columns), WIDEST_GROUP)
+    return min(width - 2 - sum(one.cells for one in columns), WIDEST_GROUP)
 
 
 def totals_line(one: UsageTotals, columns: list[Column[UsageTotals]], width: int, sum_of: int = 0) -> Line:
