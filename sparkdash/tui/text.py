@@ -55,7 +55,7 @@ _RULE = Span("─", Style.FAINT)
 ELLIPSIS = "…"
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-_HALF_FIGURE = re.compile(r"(?<![^\W\d_])[\d.,]*\d[\d.,]*$")
+_HALF_FIGURE = re.compile(r"(?<![^\W\d_])(?:\d+[dhm])*[\d.,]*\d[\d.,]*$")
 _WORDS = re.compile(r"\s*\S+\s?")
 
 

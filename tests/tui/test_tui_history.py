@@ -136,7 +136,7 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
         await on.press("o")
         await on.until(lambda: table.cursor == "p1")  # the slowest is under the cursor
         await on.press("slash", *"status:5xx ttft>2s", "enter")
-        await on.until(lambda: ("past", "ttft", None, 2.0, "x") in on.daemon.asked)
+        await on.until(lambda: ("past", "duration", None, 2.0, "x") in on.daemon.asked)
         await on.settle()
         (row,) = [row for row in on.rows if row.startswith("curl gpt-oss-120b 13:")]
         assert "✗ engine_crash" in row

@@ -90,12 +90,14 @@ function engineCard(engine, swap, state, now) {
   const sample = state.sample && state.sample.engines[engine.profile];
   const age = sample ? state.sample.at - sample.at : 0;
   const [word, looks] = swap && known(swap.still_since) ? ["stalled", "warn"] : engineState(engine);
-  const since = serves(engine) && engine.ready_at ? engine.ready_at : engine.since;
+  const live = engine.liveness;
+  const halts = live && (live.state === "stuck" || live.state === "silent");
+  const since = halts ? live.since : serves(engine) && engine.ready_at ? engine.ready_at : engine.since;
   const name = engine.profile;
   return h("article", { "data-key": name },
     h("h3", null, name, h("span", { class: `state ${looks}` }, `${word} ${span(now - since)}`)),
     h("p", { class: "dim" }, [engine.simulated ? "simulated" : engine.kind, engine.version, engine.nodes.join() === "local" ? null : `on ${engine.nodes.join(", ")}`, profile && known(profile.context) ? `context ${context(profile.context)}` : null].filter(Boolean).join(" · ")),
-    engine.liveness && (engine.liveness.state === "stuck" || engine.liveness.state === "silent") ? h("p", { class: `notice ${looks}` }, engine.liveness.why) : null,
+    halts ? h("p", { class: `notice ${looks}` }, live.why) : null,
     engine.failure ? failure(engine.failure, name) : null,
     swap ? progress(swap, now) : null,
     serves(engine) ? h("div", { class: age > STALE_S ? "stale" : null }, age > STALE_S ? h("p", { class: "warn" }, `Its figures are ${span(age)} old.`) : null, figures(sample)) : null,

@@ -3,6 +3,8 @@
 import { empty, h } from "./dom.js";
 import { clock, count, isOpen, known, rate, requestState, round, seconds, span, withUnit } from "./words.js";
 
+const SILENT_S = 10; // a running request without a token for so long says so
+
 export function requestRows(requests, state, now) {
   if (!requests.length) return empty("No request yet.");
   const live = (state.sample && state.sample.requests) || {};
@@ -13,7 +15,7 @@ export function requestRows(requests, state, now) {
 }
 
 function row(one, live, now) {
-  const [word, look] = requestState(one);
+  const [word, look] = live && live.silent_s >= SILENT_S ? [`no token ${span(live.silent_s)}`, "warn"] : requestState(one);
   const open = isOpen(one);
   const speed = open ? live && live.tok_s : one.decode_tok_s;
   const prompt = known(one.prompt_tokens) ? count(one.prompt_tokens) : known(one.prompt_estimate) ? `~${count(one.prompt_estimate)}` : "-";

@@ -17,6 +17,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.log_lines import log_line
 from sparkdash.tui.text import EMPTY, Line, Style, clip, join, pad, styled, wrap, wrap_line
 from sparkdash.units import DASH, counted, duration, gib, percent, size
 
@@ -37,7 +38,7 @@ def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]
         rows += wrap(f"→ {failure.hint}", width, Style.STRONG, limit=3)
     if failure.evidence:
         rows += wrap(f"evidence: {failure.evidence}", width, limit=2)
-    return rows + [clip(styled(f"  {line}", Style.DIM), width) for line in failure.log_tail[-log_lines:]]
+    return rows + [clip(log_line(line), width) for line in failure.log_tail[-log_lines:]]
 
 
 def error_lines(error: SparkdashError, width: int) -> list[Line]:

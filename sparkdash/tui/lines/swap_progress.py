@@ -96,8 +96,8 @@ def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
 def _bar(swap: Swap, width: int) -> Line:
     cells = min(METER, width // 2)
     stage = styled(stage_text(swap), Style.PLAIN) if swap.progress else EMPTY
-    if past := past_stages(swap):
-        stage += styled(f"  {past}", Style.DIM)
+    past = styled(past_stages(swap), Style.DIM)
+    stage += GAP + past if past and cells + len(" 100 %    ") + length(stage + past) <= width else EMPTY
     if swap.fraction is None:
         return styled("─" * cells, Style.FAINT) + styled("  ") + (stage or styled("no estimate yet", Style.DIM))
     done, rest = meter(swap.fraction, cells)

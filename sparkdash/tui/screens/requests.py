@@ -19,7 +19,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, request_lines
 from sparkdash.tui.text import EdgeText, Line, Style, frame, key_hints, styled
-from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved, SearchChanged
+from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved, SearchChanged, SearchField
 from sparkdash.tui.widgets.requests import PastTable, RequestTable
 
 if TYPE_CHECKING:
@@ -220,8 +220,9 @@ class RequestsPage(Page):
         live, past = self.query_one(RequestTable), self.query_one(PastTable)
         live.display, past.display = past.display, not past.display
         self.set_focus(past if past.display else live)
+        self.query_one(SearchField).placeholder = HELP if past.display else "find"
         if past.display:
-            self.services.say(f"The past, {ORDERS[self._order]}. o changes the order. / filters: {HELP}")
+            self.services.say(f"The past, {ORDERS[self._order]}; o changes the order, / filters.")
             self._read()
         self.call_after_refresh(self.show, self.services.view)
 

@@ -221,7 +221,7 @@ def _swap_face(view: View, swap: Swap, width: int, rows_for: int) -> Face:
     rows = rows if rows_for < ROOMY else [line for row in rows for line in (row, EMPTY)]
     beside = [one for one in view.swaps if one is not swap]
     title = swap_title(swap, beside, _target_boxes(view, swap))
-    return Face(_beside(figure, rows), title, _marks(view), view.engine)
+    return Face(_beside(figure, rows), title, _marks(view), None if view.engine in others(view) else view.engine)
 
 
 def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:

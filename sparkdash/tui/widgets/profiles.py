@@ -53,7 +53,7 @@ COLUMNS: tuple[ProfileColumn, ...] = (
     BOXES,
     ProfileColumn("on disk ", 11, lambda _, __, stock: f"{size(_bytes_here(stock))} "),
     ProfileColumn("engine", 15, lambda profile, *_: words.engine_name(profile), figure=False),
-    ProfileColumn("needs", 8, lambda one, *_: number(one.needs_bytes and one.needs_bytes / GIB, 0, " GiB")),
+    ProfileColumn("needs", 8, lambda one, *_: number(one.needs_bytes / GIB if one.needs_bytes else None, 0, " GiB")),
     ProfileColumn("best", 7, lambda _, seen, __: number(seen.best if seen else None, 1)),
     ProfileColumn("publ.", 7, lambda profile, *_: number(profile.published_decode_tok_s, 1)),
 )
@@ -145,8 +145,9 @@ class ProfileTable(Table):
             default=0,
         )
         out: list[TableRow] = []
+        hides = bool(self.filter) and CANNOT in self.folded
         for section, members in groupby(families, key=lambda family: family[0]):
-            rows = [row for _, family in members for row in family if not (self.filter and row[0].cannot_run)]
+            rows = [row for _, family in members for row in family if not (hides and row[0].cannot_run)]
             is_open = section not in self.folded or bool(self.filter)
             if not self.filter:
                 out.append(_heading(section, len(rows), is_open=is_open))
