@@ -110,9 +110,7 @@ def _energy(view: View) -> list[Line]:
     return out
 
 
-def _row(
-    gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False, more: Sequence[Line] = ()
-) -> Line:
+def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False, more: Sequence[Line] = ()) -> Line:
     """Join the figures, leaving out what has no room as a whole."""
     line = styled(" ") + join(_gpu(gpu or Gpu(), stuck), styled("  "))
     between = styled("     " if width >= ROOMY else "  ")
