@@ -108,7 +108,21 @@ def _claude_code(target: GatewayTarget) -> Setup:
 
 
 def _cline(target: GatewayTarget) -> Setup:
+    settings = {
+        "provider": "openai-compatible",
+        "baseUrl": target.v1,
+        "apiKey": target.secret,
+        "model": target.model,
+        "contextWindow": target.context,
+        "maxTokens": target.output,
+        "timeout": LONG_MS,
+        **({"capabilities": ["tools", "streaming", "vision"]} if target.sees else {}),
+    }
+    entry = {"settings": settings, "updatedAt": "2026-01-01T00:00:00.000Z", "tokenSource": "manual"}
+    content = {"version": 1, "lastUsedProvider": "openai-compatible", "providers": {"openai-compatible": entry}}
     return Setup(
+        files=(ConfigFile("~/.cline/data/settings/providers.json", FileFormat.JSON, content, seed={"modes": {}}),),
+        launch=Launch(("cline",), {"CLINE_PROVIDER_SETTINGS_PATH": "{file}"}),
         steps=(
             "Open Cline's settings (the gear).",
             "API Provider: OpenAI Compatible",
@@ -119,7 +133,7 @@ def _cline(target: GatewayTarget) -> Setup:
             + (", Supports Images" if target.sees else ""),
         ),
         notes=(
-            f"Command line: `cline auth -p openai-compatible -b {target.v1} -m {target.model} -k KEY`, then `cline`.",
+            "The command line reads the file, the editor its settings.",
             "Cline waits at most 300 s between bytes. sparkdash sends some every 5 s while a model loads.",
         ),
     )
@@ -351,7 +365,11 @@ def _pi(target: GatewayTarget) -> Setup:
             ConfigFile("~/.pi/agent/settings.json", FileFormat.JSON, patience),
         ),
         run=f"pi --provider sparkdash --model {target.model}",
-        notes=("httpIdleTimeoutMs: the default is 300 s.",),
+        launch=Launch(("pi", "--provider", "sparkdash", "--model", target.model), {"PI_CODING_AGENT_DIR": "{folder}"}),
+        notes=(
+            "httpIdleTimeoutMs: the default is 300 s.",
+            "`sparkdash launch pi` keeps its own sessions and extensions, apart from yours.",
+        ),
     )
 
 
@@ -428,7 +446,7 @@ _FOUND = (
         "Claude Code 2.1.329, measured against a recording server; code.claude.com/docs/en/settings",
         ClientProtocol.MESSAGES,
     ),
-    Recipe("cline", "Cline", _cline, "Cline 3.0.65; docs.cline.bot/provider-config/openai-compatible"),
+    Recipe("cline", "Cline", _cline, "Cline CLI 3.0.65, run; docs.cline.bot/provider-config/openai-compatible"),
     Recipe(
         "codex",
         "Codex",
@@ -462,7 +480,7 @@ _FOUND = (
         "open-webui", "Open WebUI", _open_webui, "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here"
     ),
     Recipe("opencode", "opencode", _opencode, "opencode 1.18.33; opencode.ai/docs/config"),
-    Recipe("pi", "pi", _pi, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md"),
+    Recipe("pi", "pi", _pi, "pi 1.6.0, run; packages/coding-agent/docs/models.md and settings.md"),
     Recipe("qwen-code", "Qwen Code", _qwen_code, "qwen-code 0.15.10; docs/users/configuration/model-providers.md"),
     Recipe(
         "vscode",

@@ -42,16 +42,19 @@ NOTHING = PromptOrders()
 
 
 def read_orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> PromptOrders:
-    """Read the orders of the user's last turns (OpenClaw sends two); `body` has the tools in any protocol's form."""
+    """Read the orders of the user's last turns; `body` has the tools in any protocol's form.
+
+    OpenClaw ends each request with a user's turn of its own, behind the prompt or the tool's result.
+    """
     asked, returned = "", None
     for turn in reversed(turns):
         result = _result(turn)
         if result is None and turn.get("role") == "user":
             asked = content_text(turn.get("content")) + asked
-        elif asked:
-            break
         elif result is not None:
             returned = result if returned is None else returned
+        elif asked and (returned is None or _CALL.search(asked)):
+            break
     return _read(asked, body, returned)
 
 

@@ -114,7 +114,7 @@ def test_a_client_gets_a_key_of_its_own_where_the_gateway_wants_one(
 
 
 def test_what_others_cannot_write_is_said(sparkdash: Run, nobody: None, home: Path, tmp_path: Path) -> None:
-    assert "prints what to enter" in sparkdash("connect", "cline", "--write").err
+    assert "prints what to enter" in sparkdash("connect", "jetbrains", "--write").err
     assert "--file" in sparkdash("connect", "librechat", "--write").err
     file = tmp_path / "librechat.yaml"
     file.write_text("version: 1.2.1  # mine\n")

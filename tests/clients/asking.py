@@ -108,7 +108,8 @@ class Books:
 
 
 def _running(metrics: str) -> float:
-    (line,) = [line for line in metrics.splitlines() if line.startswith("vllm:num_requests_running")]
+    names = ("vllm:num_requests_running", "llamacpp:requests_processing")
+    (line,) = [line for line in metrics.splitlines() if line.startswith(names)]
     return float(line.split()[-1])
 
 

@@ -185,6 +185,14 @@ CLIENTS = (
         only_streams=True,
     ),
     Client(
+        "kilo",
+        command("{0.bin}/kilo", "run", "--auto", "{1}", tools=("bash", "command", f"cat {NOTE}")),
+        package="@kilocode/cli",
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
+    Client(
         "codex",
         command(
             "{0.bin}/codex", "exec", "--profile", "sparkdash", "--skip-git-repo-check", "{1}",
@@ -226,9 +234,10 @@ CLIENTS = (
             "{0.bin}/pi", "--provider", "sparkdash", "--model", "{0.model}", "--no-session", "-p", "{1}",
             tools=("bash", "command", f"cat {NOTE}"),
         ),
-        package="@mariozechner/pi-coding-agent",
+        package="@earendil-works/pi-coding-agent",
         npm=True,
         recipe=True,
+        by_file=("--provider", "sparkdash", "--model", "{0.model}"),
         env={"PI_OFFLINE": "1"},
         only_streams=True,
     ),
@@ -247,11 +256,9 @@ CLIENTS = (
     ),
     Client(
         "cline",
-        command("{0.bin}/cline", "{1}"),
+        command("{0.bin}/cline", "{1}", tools=("read_files", "path", f"{{0.work}}/{NOTE}")),
         npm=True,
-        before=lambda at: [
-            f"{at.bin}/cline", "auth", "-p", "openai-compatible", "-b", f"{at.url}/v1", "-m", at.model, "-k", at.key,
-        ],
+        recipe=True,
         only_streams=True,
     ),
     Client(
@@ -280,6 +287,8 @@ CLIENTS = (
             "{0.bin}/openclaw", "agent", "--local", "--agent", "main", "--message", "{1}",
             tools=("exec", "command", f"cat {{0.work}}/{NOTE}"),
         ),
+        # by default it offers a search for tools, and those that are found are called through one tool more
+        before=lambda at: [f"{at.bin}/openclaw", "config", "set", "tools.toolSearch", "false"],
         npm=True,
         recipe=True,
         only_streams=True,
@@ -309,15 +318,15 @@ def launched(client: Client) -> Client:
 
         return words
 
-    return replace(client, launched=True, before=None, asks={act: through(argv) for act, argv in client.asks.items()})
+    return replace(client, launched=True, asks={act: through(argv) for act, argv in client.asks.items()})
 
 
 def chosen(only: str, *, only_real: bool) -> list[Client]:
-    """The clients that `--only` names, each with the acts that it is asked for; a real engine takes no orders."""
+    """The clients that `--only` names, each with the acts that it is asked for; a tiny real model calls no tool."""
     names = dict(word.partition(":")[::2] for word in only.split(","))
     if unknown := names.keys() - {client.name for client in CLIENTS}:
         raise SystemExit(f"--only: no client is called {', '.join(sorted(unknown))}.")
-    possible = {Act.STREAM, Act.WHOLE} if only_real else set(Act)
+    possible = set(Act) - {Act.TOOLS} if only_real else set(Act)
     found = []
     for client in CLIENTS:
         if client.name in names:

@@ -16,7 +16,7 @@ tools             it is asked for its note; the model calls the tool that it off
 plain             it is asked again, after all that, for a whole answer (or a stream, where it knows nothing else)
 
 What counts as passed: the client ends with status 0 unless it was interrupted, and each of its requests has ended well in the
-gateway's own books, with an answer that the engine counted. Tools and cancel need the simulated engine, which does as its prompt
+gateway's own books, with an answer that the engine counted. Tools need the simulated engine, which does as its prompt
 orders. Printed is a Markdown table, and what a client that failed said last.
 
 The first run installs the clients into folders of their own in the user's cache (3.6 GB, a few minutes; those from npm bring
@@ -49,7 +49,7 @@ PROFILE = """\
 profile: tiny
 about: simulated
 engine: sim
-context: 65536
+context: 131072
 sim: {{load_s: {load_s}, time_scale: {SPEED}, memory_gib: 0.1}}
 memory: {{weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}}
 """

@@ -80,7 +80,7 @@ def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> Non
     assert word not in setup_page(RECIPES[name], RECIPES[name].setup(blind), blind)
 
 
-@pytest.mark.parametrize("name", ["claude-code", "codex", "continue", "opencode", "pi", "qwen-code"])
+@pytest.mark.parametrize("name", ["claude-code", "cline", "codex", "continue", "opencode", "pi", "qwen-code"])
 def test_clients_whose_patience_can_be_set_wait_half_an_hour(name: str) -> None:
     assert str(LONG_MS) in setup_page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
 

@@ -127,7 +127,8 @@ CALL = OrderedCall("read_note", json.dumps(ARGUMENTS))
     [
         ({"tools": CHAT}, [USER], PromptOrders(CALL)),
         ({"tools": CHAT}, [USER, {"role": "assistant"}], PromptOrders(CALL)),
-        ({"tools": CHAT}, [USER, {"role": "tool", "content": "x"}, {"role": "user", "content": "and?"}], PromptOrders()),
+        ({"tools": CHAT}, [USER, {"role": "tool", "content": "x"}, {"role": "assistant"}, {"role": "user", "content": "and?"}], PromptOrders()),
+        ({"tools": CHAT}, [USER, {"role": "assistant"}, {"role": "tool", "content": "x"}, {"role": "user", "content": "context"}], PromptOrders(returned="x")),
         ({"tools": CHAT}, [{"role": "assistant"}, USER, {"role": "user", "content": "context"}], PromptOrders(CALL)),
         ({"tools": CHAT, "tool_choice": "none"}, [USER], PromptOrders()),
         ({"tools": [{"type": "function", "function": {"name": "other"}}]}, [USER], PromptOrders()),
