@@ -162,8 +162,8 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
     with suppress(HostError):
         image_id = asyncio.run(runtime.image_id(profile.image)) if profile.image and runtime.containerised else None
     spec = container_spec(profile, known, image_id=image_id)
-    argv = runtime.command(spec)
-    commands = [(one.node, runtime.command(one)) for one in (spec, *spec.workers)]
+    commands = [(one.node, asyncio.run(runtime.command(one))) for one in (spec, *spec.workers)]
+    argv = commands[0][1]
     nodes: list[dict[str, object]] = []
     if spec.workers or spec.node != LOCAL:
         nodes = [{"node": node, "argv": words, "shell": shell(words)} for node, words in commands]

@@ -64,19 +64,13 @@ def _docker(readings: Readings) -> Iterator[CheckResult]:
         return
     rootless = any("rootless" in str(each) for each in info.get("SecurityOptions") or ())
     about = f"docker {version}, {'rootless' if rootless else 'root'}, {info.get('Driver')} (docker info)"
-    if rootless:
-        yield fail(
-            f"{about}: its engines listen in a network of its own, which this box does not reach.",
-            'runtime = "podman" in config.toml, or docker\'s system daemon',
-        )
-        return
     yield ok(f"{about}.")
-    if readings.rootless:
+    if readings.rootless and not rootless:
         yield warn(
             "Engines in docker belong to root: sparkdash's memory guard, which runs as you, cannot end them.",
             'runtime = "podman" in config.toml',
         )
-    if not info.get("LiveRestoreEnabled"):
+    if not rootless and not info.get("LiveRestoreEnabled"):
         yield note(
             "A restart or update of docker ends all engines: its live-restore is off.",
             '"live-restore": true in /etc/docker/daemon.json; sudo systemctl reload docker',
@@ -84,7 +78,10 @@ def _docker(readings: Readings) -> Iterator[CheckResult]:
     if "nvidia" not in (info.get("Runtimes") or {}) and "nvidia" not in str(info.get("DiscoveredDevices")):
         yield note(
             "docker lists no NVIDIA runtime and no CDI device (docker info): engines may get no GPU.",
-            "sudo nvidia-ctk runtime configure --runtime=docker; sudo systemctl restart docker",
+            "nvidia-ctk runtime configure --runtime=docker --config=$HOME/.config/docker/daemon.json; systemctl --user "
+            "restart docker; sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place"
+            if rootless
+            else "sudo nvidia-ctk runtime configure --runtime=docker; sudo systemctl restart docker",
         )
 
 

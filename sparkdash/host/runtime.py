@@ -40,7 +40,7 @@ class Runtime(Protocol):
         """Fetch an image; the last item has done=True. Raises HostError(code="image_missing")."""
         ...
 
-    def command(self, spec: ContainerSpec) -> list[str]:
+    async def command(self, spec: ContainerSpec) -> list[str]:
         """Return the exact argv that `start` would run, as --dry-run prints it."""
         ...
 

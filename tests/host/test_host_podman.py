@@ -377,9 +377,9 @@ def test_the_command_line_names_the_variable_only(monkeypatch: pytest.MonkeyPatc
     assert SECRET not in argv.shell(words)
 
 
-def test_a_process_inherits_it_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_process_inherits_it_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = spec(monkeypatch)
-    assert SECRET not in " ".join(Process(tmp_path).command(made))
+    assert SECRET not in " ".join(await Process(tmp_path).command(made))
     assert SECRET not in made.model_dump_json()
 
 
@@ -400,7 +400,7 @@ def test_a_literal_secret_is_not_on_the_command_line_either(program: str) -> Non
     assert argv.environment(made) == {"HF_TOKEN": SECRET}
 
 
-def test_a_process_prints_it_masked(tmp_path: Path) -> None:
+async def test_a_process_prints_it_masked(tmp_path: Path) -> None:
     """`sparkdash use NAME --dry-run` with plain processes."""
     made = ContainerSpec(name="a", image=None, argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
-    assert Process(tmp_path).command(made) == ["env", "HF_TOKEN=***", "A=1", "x"]
+    assert await Process(tmp_path).command(made) == ["env", "HF_TOKEN=***", "A=1", "x"]

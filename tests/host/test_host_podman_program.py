@@ -114,13 +114,21 @@ async def test_docker_reads(program: Program) -> None:
     assert await docker.pids("n") == {5, 6}
 
 
-async def test_a_start_in_dockers_rootless_mode_is_refused_before_anything_is_stopped(program: Program) -> None:
-    """The host network is RootlessKit's there, as seen with docker 20.10; a published port is reached."""
-    program("docker", f'[ "$1" = info ] && echo "[name=seccomp,profile=default name=rootless]"; {DOCKER}')
+async def test_dockers_rootless_mode_publishes_an_engines_port(program: Program) -> None:
+    """The host network is RootlessKit's there; across boxes an engine is refused, before anything is stopped for it."""
+    calls = program("docker", f'[ "$1" = info ] && echo "[name=seccomp,profile=default name=rootless]"; {DOCKER}')
+    spec = SPEC.replace(argv=("serve", "--host", "127.0.0.1"), env={"OLLAMA_HOST": "127.0.0.1:1"}, port=8000)
+    await Podman("docker").start(spec)
+    (started,) = [line for line in calls.read_text().splitlines() if line.startswith("run ")]
+    assert "--publish 127.0.0.1:8000:8000" in started
+    assert "--network" not in started
+    assert "OLLAMA_HOST=0.0.0.0:1" in started
+    assert started.endswith("i:1 --host 0.0.0.0")
     with pytest.raises(HostError, match="rootless mode") as caught:
-        await Podman("docker").check_start(SPEC)
+        await Podman("docker").check_start(spec.replace(workers=(SPEC,)))
     assert 'runtime = "podman"' in (caught.value.hint or "")
-    await Podman("docker").check_start(SPEC.replace(inner_port=8000))
+    told = await Podman("docker").command(spec.replace(inner_port=80))
+    assert "127.0.0.1:8000:80" in told
 
 
 @pytest.mark.parametrize("name", ["podman", "docker"])
@@ -138,7 +146,7 @@ esac"""
     calls = program(name, script)
     monkeypatch.chdir(calls.parent)
     assert (await Podman(name).start(SPEC)).id == "1"
-    verbs = [line.split()[0] for line in calls.read_text().splitlines()]
+    verbs = [verb for verb, *_ in map(str.split, calls.read_text().splitlines()) if verb != "info"]
     assert verbs == ["run", "inspect", "rm", "run", "inspect"]
     assert "--replace" not in calls.read_text()
 
@@ -217,7 +225,7 @@ async def test_a_pull_without_a_network_does_not_advise_to_pull(program: Program
 
 async def test_a_spec_without_an_image() -> None:
     with pytest.raises(HostError, match="has no image"):
-        Podman().command(SPEC.model_copy(update={"image": None}))
+        await Podman().command(SPEC.model_copy(update={"image": None}))
 
 
 async def test_a_writable_mount_that_cannot_be_made(program: Program, tmp_path: Path) -> None:

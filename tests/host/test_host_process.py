@@ -285,8 +285,8 @@ async def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
 
 async def test_the_command_a_person_would_type(tmp_path: Path) -> None:
     with_env = spec("x").model_copy(update={"env": {"A": "b"}})
-    assert Process(tmp_path).command(with_env) == ["env", "A=b", "sh", "-c", "x"]
-    assert Process(tmp_path).command(spec("x")) == ["sh", "-c", "x"]
+    assert await Process(tmp_path).command(with_env) == ["env", "A=b", "sh", "-c", "x"]
+    assert await Process(tmp_path).command(spec("x")) == ["sh", "-c", "x"]
 
 
 async def test_pulling_is_done_at_once(tmp_path: Path) -> None:

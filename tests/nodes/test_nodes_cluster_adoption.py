@@ -137,7 +137,7 @@ async def test_settling_asks_each_node_that_answers(cluster: Cluster) -> None:
 
 async def test_what_is_of_this_box_goes_to_its_runtime(cluster: Cluster) -> None:
     runtime, spec = cluster.runtime, engine_spec(nodes=("local",))
-    assert (await runtime.version(), runtime.command(spec)) == ("5.0", ["h"])
+    assert (await runtime.version(), await runtime.command(spec)) == ("5.0", ["h"])
     assert await runtime.image_id("i") == "i"
     assert await runtime.images(["i"]) == {"i": 1}
     assert [step.done async for step in runtime.pull("i")] == [True]

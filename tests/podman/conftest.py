@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import own_run
 import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerSpec
@@ -49,7 +50,7 @@ class Ground:
             name=f"sparkdash-test-{self.owner}-{name}",
             image=self.image,
             argv=("/bin/sh", "-c", script),
-            port=1,
+            port=own_run.engine_ports()[0] + sum(name.encode()) % own_run.PORTS,
             mounts=(Mount(source=str(self.folder), target=str(self.folder), read_only=False),),
             labels={LABEL_OWNER: self.owner, LABEL_PROFILE: name},
         )

@@ -205,7 +205,7 @@ async def test_the_environment_and_the_exact_arguments(ground: Any) -> None:
     await ground.runtime.start(spec.model_copy(update={"argv": argv}))
     assert await ground.runtime.wait(spec.name) == 0
     assert await heard(ground, spec.name) == ["two words 'q'", '{"method": "eagle3"}||--flag=a b|']
-    assert ground.runtime.command(spec)[-2:] == list(spec.argv[-2:])
+    assert (await ground.runtime.command(spec))[-2:] == list(spec.argv[-2:])
 
 
 async def test_a_program_that_is_not_there(ground: Any) -> None:

@@ -83,7 +83,7 @@ class NodeInMemory:
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
         yield PullProgress(image=image, detail="pulled", done=True)
 
-    def command(self, spec: ContainerSpec) -> list[str]:
+    async def command(self, spec: ContainerSpec) -> list[str]:
         return list(spec.argv)
 
     async def check_start(self, spec: ContainerSpec) -> None:

@@ -117,7 +117,10 @@ def _stat(pid: int) -> list[str]:
 def engine_ports() -> tuple[int, int]:
     """Return the first and last port of a range that no other worker of any run has while this process lives."""
     for block in range(BLOCKS):
-        lock = os.open(PARENT / f"sparkdash-test-ports-{block}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            lock = os.open(PARENT / f"sparkdash-test-ports-{block}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        except PermissionError:  # another user's
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -131,7 +131,7 @@ def runtime_missing(program: str, found: str) -> HostError:
 
 def network_unreachable() -> HostError:
     return HostError(
-        "docker runs in its rootless mode here, where engines listen in a network that this box does not reach.",
+        "docker runs in its rootless mode here, where the parts of an engine on several boxes do not reach each other.",
         code="runtime_failed",
         hint='Set runtime = "podman" in config.toml, which needs no root, or use docker\'s system daemon.',
     )

@@ -60,6 +60,17 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
     ]  # fmt: skip
 
 
+def published(spec: ContainerSpec) -> ContainerSpec:
+    """Publish the engine's port on loopback, for docker's rootless mode, whose host network is not this box's.
+
+    Inside, the engine listens on all addresses: a published port does not reach loopback there.
+    """
+    loopback, everywhere = "127.0.0.1", "0.0.0.0"  # noqa: S104 - of a network that only this container is in
+    words = tuple(word.replace(loopback, everywhere) for word in spec.argv)
+    env = {name: value.replace(loopback, everywhere) for name, value in spec.env.items()}
+    return spec.replace(argv=words, env=env, inner_port=spec.port)
+
+
 def environment(spec: ContainerSpec) -> dict[str, str]:
     """Secret variables, which `run` and `output` name without a value, for the environment of the command."""
     return {key: value for key, value in spec.env.items() if is_secret_variable(key)}

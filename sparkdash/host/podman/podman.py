@@ -93,21 +93,33 @@ class Podman:
             raise answers.not_fetched(self.name, image, answers.last_words("\n".join(said)))
         yield PullProgress(image=image, detail="pulled", fraction=1.0, done=True)
 
-    def command(self, spec: ContainerSpec) -> list[str]:
+    async def command(self, spec: ContainerSpec) -> list[str]:
         """Return the exact `run` command. Raises HostError if the spec names no image."""
+        return argv.run(self.name, await self._fitted(spec), replace=True)
+
+    async def _fitted(self, spec: ContainerSpec) -> ContainerSpec:
+        """Fit a spec to docker's rootless mode. Raises HostError: no image, or an engine across nodes in that mode."""
         if not spec.image:
             raise HostError(
                 f"{spec.name} has no image, and {self.name} needs one.",
                 code="image_missing",
                 hint="Name an image in the profile.",
             )
-        return argv.run(self.name, spec, replace=True)
+        if spec.inner_port is not None or not await self._is_rootless_docker():
+            return spec
+        if spec.workers:
+            raise answers.network_unreachable()
+        return argv.published(spec)
+
+    async def _is_rootless_docker(self) -> bool:
+        with suppress(HostError):  # the call that follows says why docker does not answer
+            words = argv.confinement(self.name)
+            return self.name == argv.DOCKER and "name=rootless" in (await self._call(words, LOOK_S)).out
+        return False
 
     async def check_start(self, spec: ContainerSpec) -> None:
-        self.command(spec)
+        await self._fitted(spec)
         await self._host.make_seccomp(spec)
-        if spec.inner_port is None and await self._is_rootless_docker():  # whose host network is RootlessKit's
-            raise answers.network_unreachable()
         present = await self.inspect(spec.name)
         if present is not None and not _is_ours(present, spec):
             raise answers.name_taken(self.name, spec.name)
@@ -119,17 +131,13 @@ class Podman:
             if fault := answers.entrypoint_fault(spec.image, told.out, spec.argv):
                 raise fault
 
-    async def _is_rootless_docker(self) -> bool:
-        words = argv.confinement(self.name)
-        return self.name == argv.DOCKER and "name=rootless" in (await self._call(words, LOOK_S)).out
-
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start a container; one of ours with the same name is replaced, another's is left alone.
 
         Raises HostError: image_missing, no_gpu_device, mount_missing, command_missing, port_in_use, name_taken,
         disk_full, or runtime_failed with the program's own words. Leaves no container behind.
         """
-        self.command(spec)
+        spec = await self._fitted(spec)
         await self._host.make_mounts(spec)
         await self._host.make_seccomp(spec)
         try:

@@ -28,8 +28,8 @@ class WithStarters(Podman):
         super().__init__(program)
         self._processes = processes
 
-    def command(self, spec: ContainerSpec) -> list[str]:
-        return super().command(spec) if spec.image else self._processes.command(spec)
+    async def command(self, spec: ContainerSpec) -> list[str]:
+        return await (super().command(spec) if spec.image else self._processes.command(spec))
 
     async def check_start(self, spec: ContainerSpec) -> None:
         await (super().check_start(spec) if spec.image else self._processes.check_start(spec))

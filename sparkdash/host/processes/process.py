@@ -167,7 +167,7 @@ class Process:
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
         yield PullProgress(image=image, detail="a process needs no image", fraction=1.0, done=True)
 
-    def command(self, spec: ContainerSpec) -> list[str]:
+    async def command(self, spec: ContainerSpec) -> list[str]:
         """Return the argv, behind `env` if the spec sets variables, for a person to type."""
         variables = [f"{key}={MASK if is_secret_variable(key) else value}" for key, value in spec.env.items()]
         return [*(["env", *variables] if variables else []), *spec.argv]

@@ -140,8 +140,8 @@ class ClusterRuntime:
     def pull(self, image: str) -> AsyncIterator[PullProgress]:
         return self._local.pull(image)
 
-    def command(self, spec: ContainerSpec) -> list[str]:
-        return self._local.command(spec)
+    async def command(self, spec: ContainerSpec) -> list[str]:
+        return await self._local.command(spec)
 
     async def check_start(self, spec: ContainerSpec) -> None:
         await self._local.check_start(spec)

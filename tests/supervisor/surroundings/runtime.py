@@ -56,7 +56,7 @@ class FakeRuntime:
         self.present.add(image)
         yield PullProgress(image=image, detail="pulled", done=True)
 
-    def command(self, spec: ContainerSpec) -> list[str]:
+    async def command(self, spec: ContainerSpec) -> list[str]:
         return list(spec.argv)
 
     async def check_start(self, spec: ContainerSpec) -> None:
