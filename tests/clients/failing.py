@@ -20,7 +20,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "differential"))
 import ground
 from asking import LOOK_S, Books, ended_by_home, prepared, started
 from clients import CLIENTS, Act, Client, Place, chosen

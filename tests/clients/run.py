@@ -36,7 +36,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "differential"))
 import ground
 from asking import Books, Limits, asked, ended_by_home, prepared
 from clients import CLIENTS, Act, Client, Place, chosen, launched
