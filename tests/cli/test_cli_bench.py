@@ -20,6 +20,7 @@ from sparkdash.cli.bench.measure import run_to_resume
 from sparkdash.cli.bench.progress import arm_letters, plan_document, print_plan
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 
 
@@ -210,6 +211,18 @@ def test_a_resume_of_an_edited_profile_is_refused_before_anything_stops(
     launched_once(run_folder.create_run_folder(run_plan.new_run(suites.load_suite("smoke"), arms, Mode.SCREEN)), "a")
     done = sparkdash("bench", "resume", "--yes")
     assert (done.code, "a was edited since this run began" in " ".join(done.err.split())) == (3, True)
+    assert not [path for method, path, _ in daemon.calls if method == "POST"]
+
+
+def test_a_profile_that_lacks_boxes_is_refused_before_anything_stops(
+    sparkdash: Callable[..., Any], daemon: FakeDaemon
+) -> None:
+    """The plan of the dashboard told the time of its load, the run stopped two engines, and then it could not start."""
+    daemon.set(profiles=(summary("a"), summary("wide", nodes=2)), engines={"other": engine("other")})
+    daemon.whole.update({name: Profile(name=name, engine=EngineKind.SIM) for name in ("a", "wide")})
+    daemon.plans["wide"] = Plan(profile="wide", fits=False, verdict="It cannot start now: too few nodes.", expected_s=7)
+    done = sparkdash("ab", "a", "wide", "--suite", "smoke", "--yes")
+    assert (done.code, "wide cannot be measured. It cannot start now" in " ".join(done.err.split())) == (3, True)
     assert not [path for method, path, _ in daemon.calls if method == "POST"]
 
 

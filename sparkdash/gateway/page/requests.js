@@ -5,7 +5,7 @@ import { at, button, draw, empty, h, on } from "./dom.js";
 import { read, reason } from "./state.js";
 import { requestRows } from "./rows.js";
 
-const ORDERS = { newest: "newest", ttft: "longest TTFT", wait: "longest wait", duration: "longest", output: "most output" };
+const ORDERS = { newest: "newest", duration: "slowest", ttft: "longest TTFT", wait: "longest wait", output: "most output" };
 const PAGE = 100;
 const past = { rows: [], next: null, error: null, filter: { client: "", profile: "", status: "", sort: "newest" }, asked: 0 };
 
