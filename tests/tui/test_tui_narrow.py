@@ -87,12 +87,14 @@ async def test_why_a_past_request_failed_is_seen_in_a_corner_of_a_screen(stage: 
 
 
 async def test_nothing_is_said_of_requests_before_the_daemon_answered(stage: Any, box: Any) -> None:
-    """And in a corner of a screen, where no card has a URL, none is pointed to."""
+    """Then its URL is told on every page that lists requests: only the dashboard has a card with it."""
     async with stage(None, size=CORNER) as on:
         assert "No request" not in on.text
         await on.tell(box.snapshot(requests={}, recent=()))
-        row = next(line for line in on.lines if "No request" in line)
-        assert row.strip() == "No request yet."
+        told = "No request yet. Clients use http://127.0.0.1:8484/v1"
+        assert told in on.text
+        await on.press("3")
+        assert told in on.text
 
 
 def test_the_guard_that_holds_loads_back_says_when_it_does_more() -> None:

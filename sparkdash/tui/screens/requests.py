@@ -269,7 +269,8 @@ class RequestsPage(Page):
             if table.goes_on:
                 table.nothing = f"None of the first {reader.looked_at:,} requests fits; r reads on."
             else:
-                table.nothing = f"No past request fits. Conditions: {HELP}"
+                fits = f"No past request fits. Conditions: {HELP}"
+                table.nothing = fits if self._filter != RequestFilter() else "No request was recorded yet."
         table.redraw()
 
     @work(group="timeline", exclusive=True)

@@ -28,8 +28,6 @@ CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 MATTERS = 2
 """Columns up to this `gives_way` rather cut the profile's name than go."""
-NOTHING = "No request yet."
-HOW = " Clients use the URL on the card; `model` names the profile."
 MANY = 8
 SILENT_S = 10.0
 """Seconds without a token after which a running request says so."""
@@ -156,7 +154,6 @@ class RequestTable(Table):
     title = "requests"
     keys = key_hints(("⏎", "opens"), ("x", "ends"))
     live = True
-    nothing = NOTHING
 
     _longest = 0
     _every: Sequence[Column[Progress]] = COLUMNS
@@ -182,8 +179,8 @@ class RequestTable(Table):
         return [_row(one, partial(_line, one, view, width, laid, names, dims=self.live)) for one in shown]
 
     def _empty(self, view: View, width: int) -> list[Line]:
-        if self.live:  # in a corner of a screen no card has a URL
-            self.nothing = NOTHING + HOW if width > len(NOTHING + HOW) else NOTHING
+        if view.snapshot and self.live:
+            self.nothing = f"No request yet. Clients use {view.snapshot.daemon.url}; `model` names the profile."
         return super()._empty(view, width) if view.snapshot else []
 
 
