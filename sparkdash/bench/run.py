@@ -115,7 +115,7 @@ class Run(Frozen):
     cells: tuple[PlannedCell, ...]
     host: Host = Host()
     target: str = "gateway"
-    """Destination of requests: gateway or direct."""
+    """Destination of requests; earlier versions also measured past the gateway."""
     simulated: bool = False
     """True with at least one simulated engine; every report says so."""
     reps: int | None = None

@@ -246,7 +246,7 @@ def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -
 
 
 @pytest.mark.parametrize(("changes", "command"), [
-    ({"seed": 7, "target": "direct"}, "sparkdash bench coder --suite seeds --seed 7 --direct"),
+    ({"seed": 7}, "sparkdash bench coder --suite seeds --seed 7"),
     ({"reps": 9}, "sparkdash bench coder --suite seeds --reps 9 --seed 42"),
     ({"suite_file": "~/my suites/s.yaml"}, "sparkdash bench coder --suite ~/'my suites/s.yaml' --seed 42"),
 ])  # fmt: skip

@@ -112,16 +112,6 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
 
 
 @pytest.mark.full
-def test_directly_it_measures_the_same_engine(box: Any) -> None:
-    direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
-    assert direct.returncode == 0, direct.stderr
-    told = json.loads(direct.stdout)
-    assert (told["run"]["target"], told["filling"]) == ("direct", [])
-    (rows,) = (table["rows"] for table in told["tables"] if table["metric"] == "e2e")
-    assert [figure["n"] for row in rows for figure in row["figures"]] == [2, 2]
-
-
-@pytest.mark.full
 def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
     """Exit code 130, a word on how to go on, and the box is free at once."""
     bench = box.begin("bench", "fast", "--suite", "long", "--yes")

@@ -128,13 +128,11 @@ class ArmLauncher(Protocol):
 
 
 class DaemonLauncher:
-    """Launches profiles through a daemon; `direct` sends requests to the engine itself, not to the gateway."""
+    """Launches profiles through a daemon."""
 
-    def __init__(self, client: AsyncClient, bench_client: BenchClient, *, direct: bool = False) -> None:
+    def __init__(self, client: AsyncClient, bench_client: BenchClient) -> None:
         self._client = client
         self._bench_client = bench_client
-        self._gateway = bench_client.url
-        self._direct = direct
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
         """Stop whatever runs and start the arm's engine, with its replicas, in new processes."""
@@ -143,16 +141,14 @@ class DaemonLauncher:
         if running:
             await until_stopped(self._client, None, show)
         profile = await self._client.profile(name=arm.profile)
-        names = self._engines_of(profile.name, world)
+        names = replica_names((one.name for one in world.profiles), profile.name)  # the gateway spreads over them
         for name in names:
             world = await until_ready(self._client, name, show, "bench")
         engine = world.engines[profile.name]
-        self._bench_client.url = (engine.url or self._gateway) if self._direct else self._gateway
-        own = engine.model_id or adapter_of(profile).served_names(profile)[0]
         measured = MeasuredEngine(
             client=self._bench_client,
             kind=profile.engine,
-            model=own if self._direct else profile.name,
+            model=profile.name,
             engine_url=engine.url,
             defaults=profile.request,
         )
@@ -161,10 +157,6 @@ class DaemonLauncher:
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
         observer = _BoxObserver(self._client, names)
         return LaunchedArm(measured, found, observer.look)
-
-    def _engines_of(self, name: str, world: Snapshot) -> Sequence[str]:
-        """Name those that the requests reach: the gateway spreads them over replicas."""
-        return [name] if self._direct else replica_names((one.name for one in world.profiles), name)
 
     async def _log(self, profile: str) -> Sequence[str]:
         try:

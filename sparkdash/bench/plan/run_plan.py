@@ -177,7 +177,7 @@ def new_run(
     suite_file: str | None = None,
     **where: Any,
 ) -> Run:
-    """Create a run; arms that cannot run have no launches. `where`: target, host and simulated of Run."""
+    """Create a run; arms that cannot run have no launches. `where`: host and simulated of Run."""
     now = datetime.now(UTC)
     able = [arm.name for arm in arms if arm.impossible is None]
     run_id = f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}"

@@ -288,7 +288,7 @@ def _commands(source: TableSource) -> Iterator[Block]:
         yield CommandBlock((*one_by_one, f"sparkdash bench show --matrix --suite {run.suite}"))
         return
     reps = "" if run.reps is None else f" --reps {run.reps}"
-    more = f"{reps} --seed {run.seed}" + " --direct" * (run.target == "direct")
+    more = f"{reps} --seed {run.seed}"
     if len(arms) == 1:
         yield CommandBlock((f"sparkdash bench {arms[0]} --suite {source.suite}{more}",))
         return

@@ -152,7 +152,6 @@ def complete_run(incomplete: str) -> list[str]:
 SuiteName = Annotated[
     str, typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite)
 ]
-Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine directly, not through the gateway.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
 Reps = Annotated[
@@ -167,7 +166,6 @@ RunName = Annotated[
 def run(
     profile: ProfileName,
     suite: SuiteName = "smoke",
-    direct: Direct = False,
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
@@ -188,7 +186,7 @@ def run(
     from sparkdash.cli.bench.measure import MeasureOptions, measure
 
     wish = MeasureOptions(
-        arms=(profile,), suite=suite, mode=Mode.SCREEN, direct=direct,
+        arms=(profile,), suite=suite, mode=Mode.SCREEN,
         reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)
@@ -274,7 +272,6 @@ def ab(
         str | None,
         typer.Option("--sweep", metavar="NAME=VALUES", help="Compare one profile at several values of this flag."),
     ] = None,
-    direct: Direct = False,
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
@@ -308,7 +305,7 @@ def ab(
             "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
         )
     wish = MeasureOptions(
-        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, reps=reps,
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), reps=reps,
         seed=seed,
         fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
     )  # fmt: skip

@@ -261,7 +261,6 @@ class MeasureOptions:
     arms: tuple[str, ...]
     suite: str
     mode: Mode
-    direct: bool = False
     reps: int | None = None
     seed: int = run_plan.SEED
     fresh: bool = False
@@ -305,7 +304,7 @@ async def _begun(client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...
     profiles = {one.name: one for one in world.profiles}
     run = run_plan.new_run(
         suite, swept or run_plan.arms_of(names, profiles), wish.mode, seed=wish.seed, reps=wish.reps,
-        suite_file=suites.suite_path(wish.suite), target="direct" if wish.direct else "gateway",
+        suite_file=suites.suite_path(wish.suite),
         host=host_facts(world), simulated=any(profiles[name].simulated for name in names if name in profiles),
     )  # fmt: skip
     place = run_to_resume(run, profiles, fresh=wish.fresh)
@@ -395,7 +394,7 @@ async def _run(
     headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(await open_wire(client, world, headers))
-        here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
+        here = arm_launcher.DaemonLauncher(client, wire)
         watch = progress.RunProgress(run)
         runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
         pulse = box_lease.LeaseHeartbeat(

@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 LABEL = 15
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be fetched and run; do nothing.")]
-Again = Annotated[bool, typer.Option("--again", help="Build although the image is here and up to date.")]
 
 
-def build(
-    profile: ProfileName, dry_run: DryRun = False, again: Again = False, yes: Yes = False, as_json: AsJson = False
-) -> None:
+def build(profile: ProfileName, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Build the image of a profile that no registry has.
 
     Shows first which source is fetched, what runs, and the time, disk and
@@ -52,13 +49,13 @@ def build(
     import asyncio
 
     try:
-        asyncio.run(_build(profile, dry_run=dry_run, again=again, yes=yes, as_json=as_json))
+        asyncio.run(_build(profile, dry_run=dry_run, yes=yes, as_json=as_json))
     except KeyboardInterrupt:
         print_note("Interrupted; nothing is left running. The finished steps are kept: run the command again.")
         raise
 
 
-async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: bool) -> None:
+async def _build(name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
     from sparkdash.client.client import Client
     from sparkdash.host.podman.image_build import build_job, local_images, look_at_box
@@ -70,8 +67,8 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
     box = await look_at_box(job.program)
     here = (await local_images([job.image], job.program)).get(job.image)
     current = here is not None and here.provenance is not None and here.provenance.digest == job.digest
-    _show(job, box, current=current and not again, as_json=as_json, dry_run=dry_run)
-    if dry_run or (current and not again):
+    _show(job, box, current=current, as_json=as_json, dry_run=dry_run)
+    if dry_run or current:
         return
     _ask(job, yes=yes)
     await _run(job, box, as_json=as_json)
@@ -107,7 +104,7 @@ def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: boo
         lines += wrap_beside_label(f"  {label:<{LABEL}}", text, terminal_width())
     print_text("\n".join(lines))
     if current:
-        print_text(f"{job.image} is here and up to date. `--again` builds it nevertheless.")
+        print_text(f"{job.image} is here and up to date.")
     return None
 
 
