@@ -102,7 +102,7 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
 
 
 def _known(what: str, models: Iterable[Any], names: Mapping[str, str], notes: ImportNotes) -> list[str]:
-    kept = {}
+    kept: dict[str, None] = {}
     for model in map(str, models):
         if model in names:
             kept[names[model]] = None
