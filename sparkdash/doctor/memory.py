@@ -11,7 +11,7 @@ from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
 from sparkdash.supervisor.decide import contiguity
-from sparkdash.units import GIB, KIB, duration, gib, percent, size
+from sparkdash.units import GIB, KIB, gib, percent, size
 
 MEMINFO = "/proc/meminfo"
 SWAPS = "/proc/swaps"
@@ -214,19 +214,17 @@ def memory_helper(readings: Readings) -> Iterator[CheckResult]:
 
 
 BUDDYINFO, VMSTAT, ZONEINFO = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo"
-BOOT, UPTIME = "/proc/sys/kernel/random/boot_id", "/proc/uptime"
 SYSCTLS = tuple(
     f"/proc/sys/vm/{name}"
     for name in ("compaction_proactiveness", "extfrag_threshold", "watermark_boost_factor", "watermark_scale_factor")
 )
-SHOWN_LOADS = 5
 WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
 
 
 @check(
     "contiguity",
-    "Large free blocks, which the GPU's driver needs: now, over the last loads, and what the kernel does for them.",
-    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO, BOOT, UPTIME, MODULE, *SYSCTLS),
+    "Large free blocks, which the GPU's driver needs, and what the kernel does for them.",
+    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO, MODULE, *SYSCTLS),
     gpu=True,
     loads=True,
 )
@@ -241,15 +239,13 @@ def blocks(readings: Readings) -> Iterator[CheckResult]:
         loads = require_read(readings.loads)
     except Unreadable as why:  # today's blocks are known without the history
         yield unknown(f"{why}.")
-    boot = (readings.file(BOOT) or "").strip()
-    since_boot = [load for load in loads if load.before is not None and load.before.boot == boot]
-    about = f"{_now(seen)}{_trend(since_boot, seen, _up(readings))}"
-    yield _judged(readings, seen, loads, about)
+    yield _judged(readings, seen, loads)
     yield _kernel(readings)
 
 
-def _judged(readings: Readings, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
-    """Compare the free blocks with those of the largest load. `about`: the free blocks and their trend in words."""
+def _judged(readings: Readings, seen: Contiguity, loads: Sequence[LoadContiguity]) -> CheckResult:
+    """Compare the free blocks with those of the largest load."""
+    about = _now(seen)
     available = parse_meminfo(readings.file(MEMINFO) or "").get("MemAvailable")
     wanted = contiguity.blocks_for(available or 0, loads)
     if not (readings.looks and readings.looks[0].unified):
@@ -273,24 +269,6 @@ def _now(seen: Contiguity) -> str:
     stalls, fails = seen.compact_stall, seen.compact_fail
     worked = f"; compaction failed {fails:,} of {stalls:,} times" if stalls and fails is not None else ""
     return f"32 MiB blocks: {seen.blocks:,} free; {large}{worked}"
-
-
-def _up(readings: Readings) -> float | None:
-    words = (readings.file(UPTIME) or "").split()
-    return float(words[0]) if words and words[0].replace(".", "", 1).isdecimal() else None
-
-
-def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None) -> str:
-    """Word the trend: "; before loads 1,417 → 782 → 140 (after the last 12), now 90, over 6d02h up, 9 loads"."""
-    counts = [load.before.blocks for load in loads if load.before is not None]
-    if not counts:
-        return ""
-    last = len(counts) - 1
-    places = sorted({round(step * last / (SHOWN_LOADS - 1)) for step in range(SHOWN_LOADS)})
-    course = " → ".join(f"{counts[place]:,}" for place in places)
-    number = "1 load" if len(counts) == 1 else f"{len(counts)} loads"
-    after = f" (after the last {loads[-1].after.blocks:,})" if loads[-1].after else ""
-    return f"; before loads {course}{after}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
 
 
 def _kernel(readings: Readings) -> CheckResult:

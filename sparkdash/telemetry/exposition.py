@@ -7,8 +7,7 @@ sends the classic text), so this parser keys by sample name and ignores TYPE lin
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple
@@ -87,7 +86,6 @@ class ExpositionReader:
         self._lines: dict[str, Parsed | None] = {}
         """Lines of the last text, with what they say."""
         self._scrape = EMPTY
-        self._text = ""
 
     def read(self, text: str) -> Scrape:
         """Parse every sample, or only the wanted ones; the same object as before when none of them has changed.
@@ -96,9 +94,6 @@ class ExpositionReader:
         (TensorRT-LLM's `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are
         dropped.
         """
-        old, self._text = self._text, text
-        if old and not self._has_news(*_changed(old, text)):
-            return self._scrape
         lines = [] if text.lstrip()[:1] in ("{", "[") else _END.split(f"\n{text}", 1)[0].split("\n")
         known, distinct = self._lines, set(lines)
         for line in known.keys() - distinct:
@@ -111,26 +106,6 @@ class ExpositionReader:
         if scrape != self._scrape:
             self._scrape = scrape
         return self._scrape
-
-    def _has_news(self, old: str, new: str) -> bool:
-        """Whether one of these lines is a sample, or may end or begin the page."""
-        return "# EOF" in old + new or any(_parsed(line.strip(), self._wanted) for line in f"{old}\n{new}".split("\n"))
-
-
-def _changed(old: str, new: str) -> tuple[str, str]:
-    """Return the lines of each text between their common beginning and end; of an idle engine they are few."""
-    short = min(len(old), len(new))
-    first = old.rfind("\n", 0, _most(short, lambda cells: old[:cells] == new[:cells])) + 1
-    if not first:  # it may have become JSON
-        return old, new
-    tail = _most(short - first, lambda cells: cells == 0 or old[-cells:] == new[-cells:])
-    tail -= (new[len(new) - tail :] + "\n").index("\n")
-    return old[first : len(old) - tail], new[first : len(new) - tail]
-
-
-def _most(limit: int, holds: Callable[[int], bool]) -> int:
-    """Return the greatest number up to `limit` for which it holds, as it does for all smaller ones."""
-    return bisect_left(range(limit + 1), True, lo=1, key=lambda number: not holds(number)) - 1
 
 
 def parse_exposition(text: str, wanted: Collection[str] | None = None) -> Scrape:
