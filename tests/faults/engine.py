@@ -14,13 +14,6 @@ ANIMAL = os.environ.get("FAKE_ENGINE", "")
 LAST_WORDS = {
     "out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
     "unknown-flag": "vllm serve: error: unrecognized arguments: --speculative-model",
-    "no-model": "OSError: /models/x does not appear to have a file named config.json",
-    "gated": "OSError: You are trying to access a gated repo.",
-    "wrong-arch": "exec /usr/bin/vllm: exec format error",
-    "no-gpu": "RuntimeError: Failed to infer device type",
-    "old-cdi": "Failed to initialize NVML: Driver/library version mismatch",
-    "port-taken": "OSError: [Errno 98] error while attempting to bind on address: address already in use",
-    "crashes": "KeyError: 'model.layers.0.mlp.w1'",
     "no-words": "",
 }
 

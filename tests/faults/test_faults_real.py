@@ -36,15 +36,6 @@ async def left(box: Any) -> set[str]:
     return {info.name for info in here} | {m.partition("/")[2] for m in leftovers.processes_of_owner(box.owner)}
 
 
-async def test_a_container_that_does_not_come_up(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
-    """The client gets the reason, and neither container nor process stays."""
-    async with open_real_box(make_real_profile(BAD, "out-of-memory")) as box:
-        status, error = await box.chat(BAD)
-        assert (status, error["code"]) == (400, "out_of_memory")
-        assert "Tried to allocate 20.00 GiB" in error["message"]
-        assert await left(box) == set()
-
-
 @pytest.mark.parametrize("animal", ["wont-stop", "forks-orphans"])
 async def test_a_container_that_serves_is_gone_for_the_next(
     open_real_box: Any, make_real_profile: Callable[..., Any], animal: str
@@ -98,20 +89,3 @@ async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profi
         assert f"orphan pid {orphan.pid} behind; ended now" in notice.text
         assert await left(box) == set()
         assert leftovers.births(inside) == {}
-
-
-async def test_containers_of_others_are_never_touched(
-    open_real_box: Any, make_real_profile: Callable[..., Any]
-) -> None:
-    """One that has the very name we need, and one of another daemon: both run on, and the start says whose the name is."""
-    async with open_real_box(make_real_profile(A)) as theirs:
-        assert await theirs.chat(A) == (200, {})
-        async with open_real_box(make_real_profile(A), owner="another") as box:
-            status, error = await box.chat(A)
-            assert (status, error["code"]) == (400, "name_taken")
-            assert "this sparkdash did not start it" in error["message"]
-            assert box.states() == {A: "failed"}
-        assert theirs.running() == [A]
-        assert await theirs.chat(A) == (200, {})
-        await theirs.supervisor.stop(None)
-        assert await left(theirs) == set()

@@ -14,13 +14,6 @@ ZOO = [
     # animal -> code, words of the message, is it parked at once?
     ("out-of-memory", "out_of_memory", "Tried to allocate 20.00 GiB", False),
     ("unknown-flag", "unknown_flag", "--speculative-model", True),
-    ("no-model", "model_not_found", "config.json", False),
-    ("gated", "token_refused", "gated repo", False),
-    ("wrong-arch", "wrong_arch", "exec format error", True),
-    ("no-gpu", "no_gpu_device", "infer device type", False),
-    ("old-cdi", "cdi_stale", "version mismatch", False),
-    ("port-taken", "port_in_use", "already in use", False),
-    ("crashes", "engine_crash", "KeyError", False),
     ("no-words", "engine_crash", "code 3", False),
     ("killed", "out_of_memory", "SIGKILL", False),
     ("never-ready", "no_progress", "made no progress", False),

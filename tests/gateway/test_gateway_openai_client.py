@@ -74,15 +74,6 @@ async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:
     assert bad.value.code == "model_missing"
 
 
-async def test_a_failed_load_is_not_posted_again(house: Any, client: Any) -> None:
-    import openai
-
-    house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")
-    with pytest.raises(openai.BadRequestError, match="did not come up"):
-        await client.chat.completions.create(model="alpha", messages=[], stream=True)
-    assert house.supervisor.leases == ["alpha"]
-
-
 async def test_a_death_in_the_stream_is_an_error_with_its_words(house: Any, client: Any) -> None:
     """The client raises APIError and shows what happened."""
     import openai

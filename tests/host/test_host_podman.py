@@ -272,13 +272,6 @@ def test_docker_is_heard_without_its_advice() -> None:
     assert answers.last_words(said) == "No such image: x:1"
 
 
-def test_a_registry_that_wants_a_login() -> None:
-    error = answers.image_missing(
-        "podman", "nvcr.io/nvidia/vllm:26.05-py3", "unable to retrieve auth token: unauthorized"
-    )
-    assert "podman login nvcr.io" in (error.hint or "")
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -25,16 +25,6 @@ SPEC = ContainerSpec(
     name="n", image="i:1", argv=("serve",), port=1, labels={LABEL_PROFILE: "a", LABEL_OWNER: "me"}
 )  # fmt: skip
 OURS = '[{"Id": "1", "Name": "/n", "State": {"Status": "running", "Pid": 5}, "Config": {"Labels": {"sparkdash.profile": "a", "sparkdash.owner": "me"}}}]'
-DOCKER = f"""
-case "$1" in
-  inspect) echo '{OURS}' ;;
-  version) echo 28.2.2 ;;
-  ps) echo 1 ;;
-  top) printf 'PID\\n5\\n6\\n' ;;
-  image) [ "$5" = i:1 ] && echo sha256:1 || {{ echo "Error response from daemon: No such image: $5" >&2; exit 1; }} ;;
-  stop) echo "Error response from daemon: No such container: n" >&2; exit 1 ;;
-esac
-"""
 
 
 @pytest.fixture
@@ -49,14 +39,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool
         monkeypatch.setattr(command, "run_command", call)
 
     return limit
-
-
-async def test_podman_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(HostError) as caught:
-        await Podman().version()
-    assert caught.value.code == "runtime_missing"
-    assert "apt-get install podman" in (caught.value.hint or "")
 
 
 async def test_podman_that_hangs(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,25 +80,10 @@ async def test_a_stop_that_hangs_is_followed_by_force(program: Program, impatien
     assert calls.read_text().splitlines()[-1] == "rm --force --volumes -t 0 n"
 
 
-async def test_answers_that_are_no_json(program: Program) -> None:
-    program("podman", "echo hello")
-    with pytest.raises(HostError, match="not JSON"):
-        await Podman().inspect("n")
-
-
-async def test_docker_reads(program: Program) -> None:
-    program("docker", DOCKER)
-    docker = Podman("docker")
-    assert await docker.version() == "28.2.2"
-    assert await docker.image_id("i:1") == "sha256:1"
-    assert await docker.image_id("other:1") is None
-    assert [info.name for info in await docker.containers({LABEL_PROFILE: ""})] == ["n"]
-    assert await docker.pids("n") == {5, 6}
-
-
 async def test_dockers_rootless_mode_publishes_an_engines_port(program: Program) -> None:
     """The host network is RootlessKit's there; across boxes an engine is refused, before anything is stopped for it."""
-    calls = program("docker", f'[ "$1" = info ] && echo "[name=seccomp,profile=default name=rootless]"; {DOCKER}')
+    rootless = '[ "$1" = info ] && echo "[name=seccomp,profile=default name=rootless]"'
+    calls = program("docker", f"{rootless}; [ $1 = inspect ] && echo '{OURS}'; exit 0")
     spec = SPEC.replace(argv=("serve", "--host", "127.0.0.1"), env={"OLLAMA_HOST": "127.0.0.1:1"}, port=8000)
     await Podman("docker").start(spec)
     (started,) = [line for line in calls.read_text().splitlines() if line.startswith("run ")]
@@ -164,12 +131,6 @@ esac"""
         await Podman().start(SPEC)
     assert caught.value.code == "disk_full"
     assert [line.split()[0] for line in calls.read_text().splitlines()] == ["run", "inspect"]
-
-
-async def test_docker_stop_of_one_that_is_gone(program: Program) -> None:
-    calls = program("docker", DOCKER)
-    await Podman("docker").stop("n", grace_s=1.2)
-    assert calls.read_text().splitlines()[-1] == "stop -t 2 n"
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE])

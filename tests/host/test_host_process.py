@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
-from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, ContainerState
+from sparkdash.domain.container import ContainerSpec, ContainerState
 from sparkdash.errors import HostError
 from sparkdash.host import log_limit
 from sparkdash.host.processes import proc
@@ -60,18 +59,6 @@ def first_thread_ended(pid: int | None) -> bool:
     return " Z " in Path(f"/proc/{pid}/stat").read_text()
 
 
-async def test_an_engine_outlives_a_killed_daemon(tmp_path: Path) -> None:
-    pid = killed_daemon(tmp_path, f"echo up; {STAY}")
-    runtime = Process(tmp_path)
-    (info,) = await runtime.containers({LABEL_OWNER: "me"})
-    assert (info.pid, info.state) == (pid, ContainerState.RUNNING)
-    log = runtime.logs("n", follow=True)
-    assert await anext(log) == "up"
-    await runtime.stop("n", grace_s=5)
-    assert [line async for line in log] == []
-    assert not runs(pid)
-
-
 async def test_the_exit_code_of_another_daemons_child_is_unknown(tmp_path: Path) -> None:
     """Only a parent learns it: None when seen, -1 when waited for; the end itself is noticed."""
     gate = tmp_path / "gate"
@@ -96,17 +83,6 @@ async def test_workers_that_lost_their_leader_are_ended(tmp_path: Path) -> None:
     (worker,) = [int(line) async for line in runtime.logs("qwen3.5-a", follow=False)]
     assert runs(worker)
     await runtime.stop("qwen3.5-a", grace_s=0)
-    assert not runs(worker)
-
-
-async def test_workers_in_a_session_of_their_own_are_ended(tmp_path: Path) -> None:
-    runtime = Process(tmp_path)
-    await runtime.start(spec("setsid sleep 300 & echo $!; wait"))
-    log = runtime.logs("qwen3.5-a", follow=True)
-    worker = int(await anext(log))
-    await log.aclose()
-    assert worker in await runtime.pids("qwen3.5-a")
-    await runtime.stop("qwen3.5-a", grace_s=5)
     assert not runs(worker)
 
 
@@ -283,27 +259,9 @@ async def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
     assert log.read_text() == "a line\n"
 
 
-async def test_the_command_a_person_would_type(tmp_path: Path) -> None:
-    with_env = spec("x").model_copy(update={"env": {"A": "b"}})
-    assert await Process(tmp_path).command(with_env) == ["env", "A=b", "sh", "-c", "x"]
-    assert await Process(tmp_path).command(spec("x")) == ["sh", "-c", "x"]
-
-
 async def test_pulling_is_done_at_once(tmp_path: Path) -> None:
     assert [step.done async for step in Process(tmp_path).pull("i:1")] == [True]
     assert await Process(tmp_path).image_id("i:1") == ""
-
-
-def test_on_the_daemons_event_loop(tmp_path: Path) -> None:
-    """uvloop watches children in its own way: a life there ends with the same code."""
-
-    async def life() -> tuple[int, list[str]]:
-        runtime = Process(tmp_path)
-        await runtime.start(spec("echo hello; exit 9"))
-        code = await runtime.wait("qwen3.5-a")
-        return code, [line async for line in runtime.logs("qwen3.5-a", follow=True)]
-
-    assert uvloop.run(life()) == (9, ["hello"])
 
 
 @pytest.mark.parametrize("wrong", [{"argv": ("sleep", "a\0b")}, {"env": {"A=B": "c"}}])

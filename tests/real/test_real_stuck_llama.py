@@ -27,3 +27,4 @@ def test_a_stopped_llama_server_is_named_ended_and_its_requests_replayed(spark: 
     seen = stuck.stuck(spark, "small", stuck.whole)
     seen.check(spark, "small", named_s=stuck.STOPPED_S)
     assert seen.incident["end"] == "restarted"
+    assert Path(seen.incident["evidence"]).is_dir()

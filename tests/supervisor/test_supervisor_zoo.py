@@ -17,7 +17,6 @@ from sparkdash.errors import (
     BadAnswerError,
     EngineDeadError,
     EngineError,
-    HostError,
     UpstreamError,
 )
 from sparkdash.store import Store
@@ -383,16 +382,6 @@ async def test_what_followed_the_log_and_was_lost_costs_no_verdict(house: Any) -
     assert [line async for line in house.supervisor.logs("a")][-1].startswith("torch.OutOfMemoryError")
 
 
-async def test_lies_about_health_is_caught_by_a_real_generation(house: Any) -> None:
-    """200 on every probe and nothing said: not ready, and gone again."""
-    house.runtime.zoo["liar"] = Behaviour(empty_answers=True)
-    await house.open(make_profile("liar"))
-    error = await house.refused("liar")
-    assert error.code == "bad_answer"
-    assert house.swaps()[-1].failure.phase == "warm"
-    assert house.runtime.here == {}
-
-
 async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(house: Any) -> None:
     house.runtime.zoo["rock"] = Behaviour(wont_stop=True)
     await house.served(make_profile("rock"), make_profile("b"))
@@ -433,35 +422,6 @@ async def test_memory_that_comes_back_late_is_waited_for(house: Any) -> None:
     await releasing
     assert house.swaps()[-1].stage_s[SwapPhase.RECLAIM] >= 100
     await asking.leave()
-
-
-async def test_without_a_runtime_the_service_goes_on(house: Any) -> None:
-    """Podman absent: said once at the start, and to each request; when it is there again, so are engines."""
-    house.runtime.missing = True
-    await house.open(make_profile("a"))
-    assert [n.code for n in house.notices()] == ["runtime_missing"]
-    assert (await house.refused("a")).code == "runtime_missing"
-    house.runtime.missing = False
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.settled()
-    assert house.state("a") is EngineState.READY
-
-
-async def test_a_runtime_that_fails_while_an_engine_loads_does_not_end_the_load(house: Any) -> None:
-    """`podman wait` is a child like any other, and on a full box it is the one that gets killed."""
-    await house.open(make_profile("a"))
-    wait, tries = house.runtime.wait, []
-
-    async def fails_once(name: str) -> int:
-        tries.append(name)
-        if len(tries) == 1:
-            raise HostError("`podman wait` failed: killed.", code="runtime_failed")
-        return await wait(name)
-
-    house.runtime.wait = fails_once
-    await house.leased("a")
-    assert len(tries) > 1
-    assert house.runtime.running() == ["a"]
 
 
 async def test_what_a_failed_load_leaves_behind_is_told(house: Any) -> None:
