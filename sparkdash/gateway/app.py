@@ -23,7 +23,7 @@ from sparkdash.gateway.apis.responses import RESPONSES, ResponseFiles, Responses
 from sparkdash.gateway.control.app import serve_call
 from sparkdash.gateway.control.routes import ControlCall
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send
+from sparkdash.gateway.http.channel import ClientGone
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.http.headers import HeaderList, profiles_since
 from sparkdash.gateway.protocol import problems
@@ -116,7 +116,7 @@ class KnownHead:
 
 
 class Gateway:
-    """ASGI application; our own server hands it its channels instead (`serve_channel`)."""
+    """Application of our own server, which hands it its channels."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -130,13 +130,6 @@ class Gateway:
         )
         folder = deps.responses
         self._responses = None if folder is None else Responses(ResponseFiles(folder, deps.settings.responses_mib))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            exchange = Exchange.from_asgi(scope, receive, send)
-            await self._answer(KnownHead(exchange.head), exchange)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close"})
 
     def serve_channel(self, channel: RequestChannel) -> Awaitable[None]:
         known = channel.head.memo
