@@ -31,26 +31,10 @@ from sparkdash.wire.request_channel import (
 
 ROOM_SHARE = 16
 """Share (a sixteenth) of the limit that is freed at once: a look through 32,000 connections takes milliseconds."""
-REFUSAL_S = 2.0
-"""Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
-request.
-"""
-REFUSALS = 16
-"""Refused connections kept at once, or a quarter of the limit; further ones are closed as they come."""
 IDLE_S = 0.1
 """Seconds without use that make a connection idle: sooner, its next request may be in the socket already."""
 REPORT_S = 60.0
 """Least number of seconds between two reports."""
-
-_BODY = (
-    b'{"error":{"message":"All connections of sparkdash are taken. Try again soon.",'
-    b'"type":"server_error","param":null,"code":"too_many_connections",'
-    b'"hint":"Raise the limit of open files: LimitNOFILE= of the service, or `ulimit -n`.","src":"sparkdash"}}'
-)
-_ANSWER = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
-)
 
 
 class ConnectionLimit:
@@ -60,7 +44,6 @@ class ConnectionLimit:
         self.most = most
         self._report = report
         self._reported_at = -REPORT_S
-        self._kept_refusals = 0
 
     def admit(self, others: MutableSet[Any]) -> bool:
         """Admit a client, closing idle ClientConnections of `others` where necessary. False: there is no room."""
@@ -80,34 +63,6 @@ class ConnectionLimit:
             others.discard(each)  # its end is reported in a later turn, and others may come in this one
             each.transport.close()
         return bool(longest)
-
-    def refuse(self, transport: asyncio.Transport) -> None:
-        """Answer a refused client once its request has come, and close."""
-        self._kept_refusals += 1
-        transport.set_protocol(_Refusal(transport, self._refusal_over))
-        if self._kept_refusals > max(REFUSALS, self.most // 4):
-            transport.abort()
-
-    def _refusal_over(self) -> None:
-        self._kept_refusals -= 1
-
-
-class _Refusal(asyncio.Protocol):
-    """Protocol of a refused connection: waits for the request, answers with the refusal, closes."""
-
-    def __init__(self, transport: asyncio.Transport, over: Callable[[], object]) -> None:
-        self._transport = transport
-        self._over = over
-        self._timer = asyncio.get_running_loop().call_later(REFUSAL_S, transport.close)
-
-    def data_received(self, _data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(_ANSWER)
-            self._transport.close()
-
-    def connection_lost(self, _exc: Exception | None) -> None:
-        self._timer.cancel()
-        self._over()
 
 
 MOST = 6
@@ -302,8 +257,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
         server = self.server
         if server.limit is not None and not server.limit.admit(server.connections):
-            server.limit.refuse(self.transport)
-            del self._parser
+            self.transport.abort()
             return
         server.connections.add(self)
         scheme = "https" if transport.get_extra_info("sslcontext") else "http"
