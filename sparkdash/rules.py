@@ -184,7 +184,7 @@ def _unpinned(profile: Profile) -> Iterator[Hit]:
 
 def _keeps_nothing(profile: Profile) -> Iterator[Hit]:
     if profile.keep_kv and not adapter_of(profile).keeps_kv(profile):
-        hint = "Remove it: llama.cpp on one box does, without LoRA adapters."
+        hint = "Remove it: on one box llama.cpp does, without LoRA adapters, and vLLM from 0.32 on."
         yield Hit(("keep_kv",), "its engine keeps no conversations", hint)
 
 

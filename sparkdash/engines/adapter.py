@@ -212,6 +212,9 @@ class EngineAdapter:
         """Whether the launch fills the page cache with its weights before it reads them."""
         return False
 
+    writes_kv = False
+    """Whether the engine writes conversations to the disk as it computes them, and finds them there by itself."""
+
     def keeps_kv(self, profile: Profile) -> bool:
         """Whether sparkdash has the engine save its conversations if the profile says `keep_kv`."""
         return False

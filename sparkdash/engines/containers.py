@@ -139,11 +139,13 @@ def build_container(
     shm_size: str | None = None,
     files: Iterable[str] = (),
     env: Mapping[str, str] = NO_VARIABLES,
+    kept: str = "",
     rank: int | None = None,
 ) -> ContainerSpec:
     """Build the container that runs `argv`, on the launch's node, or of several nodes on that of `rank`.
 
-    `files` are further host paths to mount. `env`: variables of the dialect; the profile's own override them.
+    `files` are further host paths to mount, `kept` the folder of its conversations. `env`: variables of the dialect;
+    the profile's own override them.
     Raises ProfileError: no image for a runtime that needs one; several nodes for an engine that takes no rank.
     """
     if profile.nodes > 1 and rank is None:
@@ -169,7 +171,10 @@ def build_container(
         return common
     return common.replace(
         image=_image(profile),
-        mounts=container_mounts(profile, launch, files),
+        mounts=(
+            *container_mounts(profile, launch, files),
+            *((Mount(source=kept, target=KV_TARGET, read_only=False),) if kept else ()),
+        ),
         tmpfs=profile.tmpfs,
         devices=(ALL_GPUS,) if profile.gpu else (),
         shm_size=profile.shm_size or shm_size,

@@ -37,6 +37,7 @@ from sparkdash.supervisor.incidents import (
 )
 from sparkdash.supervisor.probe import PROOF_S, sickness, speaks_nonsense, unreachable, work_fault
 from sparkdash.supervisor.state.clock import bounded
+from sparkdash.supervisor.swap.kept_kv import KeptKv, keeps_conversations
 from sparkdash.supervisor.swap.stopping import measure_held_memory, report_leftovers
 from sparkdash.supervisor.tools import Tools
 
@@ -318,6 +319,9 @@ class EngineWatch:
         watched.task = group.create_task(work, name=f"watch {profile.name}")
         if engine.container:
             watched.looking.append(group.create_task(self._look(watched), name=f"look at {profile.name}"))
+        if keeps_conversations(self._tools, profile, engine.nodes) and self._tools.adapter(profile).writes_kv:
+            bounding = KeptKv(self._tools, profile).bound_blocks()
+            watched.looking.append(group.create_task(bounding, name=f"bound {profile.name}"))
         if self._tools.look is not None:
             repair = Repair(self._tools, watched, self._incidents, self._tell)
             watched.looking.append(group.create_task(repair.run(), name=f"judge {profile.name}"))

@@ -88,6 +88,23 @@ def test_with_another_template_everything_is_computed_again(keeper: Any) -> None
     assert saved(keeper) == []
 
 
+def test_a_restored_prompt_that_is_answered_otherwise_is_told_and_nothing_is_restored(keeper: Any) -> None:
+    """Its file is as long as before and holds other values, as a bad disk makes them."""
+    left(keeper)
+    assert len(saved(keeper)) == 1
+    proof = folder(keeper) / "proof.bin"
+    held = proof.read_bytes()
+    middle = len(held) // 2
+    proof.write_bytes(held[:middle] + held[middle:-4096][::-1] + held[-4096:])
+    tokens, cached = asked(keeper)
+    assert cached < tokens / 10
+    (words,) = (one for one in told(keeper) if "answers a restored prompt with" in one)
+    assert ", and answered " in words
+    (keeper.root / "own.jinja").write_text(tiny_profiles.STRICT)
+    left(keeper)
+    asked(keeper)
+
+
 def test_what_was_kept_goes_with_its_profile(keeper: Any) -> None:
     left(keeper)
     assert len(saved(keeper)) == 1

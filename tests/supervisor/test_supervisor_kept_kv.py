@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from surroundings.house import make_profile
 from sparkdash.engines.registry import adapter_of
 from sparkdash.supervisor.swap import kept_kv
 from sparkdash.supervisor.swap.kept_kv import KeptKv, Proof, SavedSlot, choose, dearer, remove_unwanted
+from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
 PROOF = Proof(tokens=2000, bytes=200_000, prefill_s=4, save_s=0.5, answer="spark")
@@ -79,7 +81,7 @@ class Llama:
 @pytest.fixture
 async def ground(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Any]:
     """The engine, the profile's `KeptKv`, and the notices."""
-    profile = make_profile("a", keep_kv={"max_gib": 1})
+    profile = make_profile("a", engine="llamacpp", keep_kv={"max_gib": 1})
     told: list[str] = []
     folder = tmp_path / "kv" / "me" / "a"
     llama = Llama(folder)
@@ -95,6 +97,7 @@ async def ground(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Any]:
         tools: Any = SimpleNamespace(
             settings=SimpleNamespace(cache_dir=tmp_path, hf_home=tmp_path),
             owner="me",
+            adapter=adapter_of,
             upstream=upstream,
             registry=SimpleNamespace(notice=lambda _level, _code, text, _profile: told.append(text)),
             catalog=SimpleNamespace(profiles={"a": profile}),
@@ -108,7 +111,7 @@ async def ground(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Any]:
 async def started(ground: Any) -> Any:
     """Start the profile's next engine; return what comes back."""
     ground.llama.restart()
-    await ground.kept.prepare()
+    await ground.kept.prepare("image")
     return await ground.kept.restore(ground.url, "image")
 
 
@@ -201,7 +204,7 @@ async def test_a_file_that_ends_the_engine_is_not_restored_again(ground: Any) ->
 async def test_a_start_that_failed_before_keeps_what_is_there(ground: Any) -> None:
     await started(ground)
     await left(ground, 5000, 0)
-    await ground.kept.prepare()
+    await ground.kept.prepare("image")
     assert (await started(ground)).tokens == 5000
 
 
@@ -235,8 +238,94 @@ def test_it_is_kept_only_where_this_box_computes_longer_than_it_reads_and_writes
     assert dearer(PROOF, 3.5) == "saving 2,000 tokens and reading them back takes 4.0s, computing them 4.0s"
 
 
+class Blocks:
+    """Files of a vLLM with a bound of ten blocks."""
+
+    def __init__(self, tools: Any) -> None:
+        self.profile = make_profile("a", engine="vllm", keep_kv={"max_gib": 10 * BLOCK / GIB})
+        self.folder = tools.settings.cache_dir / "kv" / "me" / "a"
+        self._tools = tools
+
+    async def started(self, image: str = "image") -> None:
+        await KeptKv(self._tools, self.profile).prepare(image)
+
+    def write(self, *numbers: int) -> None:
+        """Write blocks as old as their numbers are small."""
+        for number in numbers:
+            file = self.folder / "model_0_r0" / "abc" / "de_g0" / f"{number}.bin"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"k" * BLOCK)
+            os.utime(file, (number, number))
+
+    def numbers(self) -> list[int]:
+        return sorted(int(file.stem) for file in self.folder.rglob("*.bin"))
+
+
+BLOCK = 1024
+
+
+async def test_blocks_of_the_same_launch_are_still_there_and_those_of_another_image_are_not(ground: Any) -> None:
+    """vLLM knows a model by its path alone."""
+    blocks = Blocks(ground.tools)
+    await blocks.started()
+    blocks.write(1, 2)
+    await blocks.started()
+    assert blocks.numbers() == [1, 2]
+    await blocks.started("another")
+    assert blocks.numbers() == []
+    assert blocks.folder.stat().st_mode & 0o777 == 0o700
+
+
+async def test_torn_blocks_are_told_and_removed_before_the_engine_reads_them(ground: Any) -> None:
+    """vLLM (0.32) ends a conversation at each, and removes one a start."""
+    blocks = Blocks(ground.tools)
+    await blocks.started()
+    blocks.write(1, 2, 3)
+    (torn,) = blocks.folder.rglob("2.bin")
+    torn.write_bytes(b"k")
+    torn.with_name("4.bin_77.tmp").write_bytes(b"k" * BLOCK)
+    await blocks.started()
+    assert blocks.numbers() == [1, 3]
+    assert ground.told == ["a: 2 blocks of its conversations are computed again: their files are damaged."]
+
+
+async def test_blocks_beyond_the_bound_go_the_oldest_first_while_the_engine_runs(
+    ground: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_kv, "BOUND_EVERY_S", 0.01)
+    blocks = Blocks(ground.tools)
+    await blocks.started()
+    async with asyncio.timeout(10):
+        bounding = asyncio.create_task(KeptKv(ground.tools, blocks.profile).bound_blocks())
+        blocks.write(*range(10))
+        assert blocks.numbers() == [*range(10)]
+        blocks.write(11, 12)
+        while len(blocks.numbers()) > 8:  # noqa: ASYNC110 - a file that goes tells nobody
+            await asyncio.sleep(0.01)
+        bounding.cancel()
+    assert blocks.numbers() == [4, 5, 6, 7, 8, 9, 11, 12]
+
+
+async def test_a_disk_with_less_than_is_to_stay_free_loses_all_blocks(
+    ground: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_kv, "DISK_KEPT", 1 << 60)
+    blocks = Blocks(ground.tools)
+    await blocks.started()
+    blocks.write(1, 2)
+    await blocks.started()
+    assert blocks.numbers() == []
+
+
 def test_an_engine_with_lora_adapters_keeps_none() -> None:
     """A restored slot would pass for one of the model alone."""
     plain = make_profile("a", engine="llamacpp")
     given = plain.replace(args={"lora": "/adapter.gguf"}), plain.replace(adapters=("sql",)), plain.replace(nodes=2)
     assert [adapter_of(each).keeps_kv(each) for each in (plain, *given)] == [True, False, False, False]
+
+
+def test_vllm_keeps_its_blocks_where_its_version_has_a_file_tier_and_the_profile_no_connector_of_its_own() -> None:
+    plain = make_profile("a", engine="vllm", engine_version="0.32", keep_kv={"max_gib": 1})
+    given = plain.replace(engine_version="0.31"), plain.replace(args={"kv-offloading-size": 4}), plain.replace(nodes=2)
+    assert [adapter_of(each).keeps_kv(each) for each in (plain, *given)] == [True, False, False, False]
+    assert dict(adapter_of(plain).memory_beside(plain)) == {"keep_kv": 4_000_000_000}

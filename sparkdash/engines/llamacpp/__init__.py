@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import ArgValue, EngineKind, FixName, Mount, Profile
+from sparkdash.domain.profile import ArgValue, EngineKind, FixName, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
@@ -160,10 +160,7 @@ class LlamaCpp(EngineAdapter):
             *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
             *argv.flag_words(argv.overlay_args(flags, args), profile.models),
         ]
-        spec = containers.build_container(profile, launch, words, env=env)
-        if not (kept and launch.containerised):
-            return spec
-        return spec.replace(mounts=(*spec.mounts, Mount(source=kept, target=containers.KV_TARGET, read_only=False)))
+        return containers.build_container(profile, launch, words, env=env, kept=kept)
 
     def adapter_request(self, profile: Profile, name: str) -> Mapping[str, Any]:
         return {"lora": [{"id": profile.adapters.index(name), "scale": 1.0}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
@@ -64,6 +65,8 @@ HOST_BYTES = int(5.6 * GIB)
 """Memory beyond the share: host side and CUDA graphs on a GB10 (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118)."""
 LOADER_BYTES = int(4.4 * GIB)
 """Memory of the instanttensor loader: a KV cache of 10.6 instead of 15.0 GiB (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)."""
+FILE_TIER = (0, 32)
+"""Version from which `fs` is among its KV offloading tiers, as far as we read."""
 FAST_LOADER = (0, 22)
 """Version from which fastsafetensors is among its dependencies."""
 READ = "Read, since a Spark copies slowly out of mapped files (vcruz305/vllm-exl3 PR#28)."
@@ -130,10 +133,13 @@ class Vllm(VllmSurface):
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         flags.refuse_known_bad(profile)
         model = argv.target_model(profile, pinnable=True)
+        # A process that is killed leaves the staging area in the box's own /dev/shm (vllm#57303).
+        kept = containers.kept_kv(profile, launch) if self.keeps_kv(profile) and launch.containerised else ""
         defaults = (
             *DEFAULT_FLAGS,
             *(QUIET_FLAGS if flags.is_quiet(profile) else ()),
             *_adapters(profile),
+            *(_file_tier(profile) if kept else ()),
         )
         words = [
             *containers.program(profile, self.program),
@@ -145,7 +151,7 @@ class Vllm(VllmSurface):
         ]
         if profile.nodes > 1:
             return nodes.build_containers(profile, launch, words)
-        return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
+        return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE, kept=kept)
 
     def rules(self) -> tuple[Rule, ...]:
         from sparkdash.engines.vllm.rules import RULES
@@ -166,8 +172,18 @@ class Vllm(VllmSurface):
     memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
     memory_flags: Mapping[str, int] = MappingProxyType(MEMORY_FLAGS)
 
+    writes_kv = True
+
+    def keeps_kv(self, profile: Profile) -> bool:
+        """Not beside a connector of the owner's."""
+        own = lookup(profile.args, "kv-transfer-config", "kv-offloading-size")
+        version = version_pair(profile.engine_version)
+        return profile.nodes == 1 and own is None and version is not None and version >= FILE_TIER
+
     def memory_beside(self, profile: Profile) -> Iterator[tuple[str, int | None]]:
         yield from super().memory_beside(profile)
+        if profile.keep_kv and self.keeps_kv(profile):
+            yield "keep_kv", _staged(profile)
         transfer = parse_object(lookup(profile.args, "kv-transfer-config")) or {}
         extra = transfer.get("kv_connector_extra_config")
         if isinstance(extra, dict) and lookup(profile.args, "kv-offloading-size") is None:  # which overwrites it
@@ -290,6 +306,18 @@ def _image_limit(args: Mapping[str, ArgValue]) -> object:
 def _adapters(profile: Profile) -> tuple[tuple[str, ArgValue], ...]:
     named: list[object] = [f"{name}={profile.models[name].ref}" for name in profile.adapters]
     return (("enable-lora", True), ("lora-modules", named)) if named else ()
+
+
+def _staged(profile: Profile) -> int:
+    """Return the bytes of shared memory that kept blocks pass through: no longer conversation comes back."""
+    return (parse_size(profile.shm_size or containers.SHM_SIZE) or 0) // 2
+
+
+def _file_tier(profile: Profile) -> tuple[tuple[str, ArgValue], ...]:
+    tiers = [{"type": "fs", "root_dir": containers.KV_TARGET}]
+    extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": _staged(profile), "secondary_tiers": tiers}
+    connector = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return (("kv-transfer-config", json.dumps(connector)),)
 
 
 def _share(profile: Profile, box: int | None) -> Term:

@@ -4,15 +4,19 @@ Each start proves that its engine can: a prompt of ours, saved at the launch's f
 Unless the engine then finds 90 % of it in its cache and answers alike, nothing else is restored, and the reason told:
 hybrid models report success and prefill everything. What another launch saved is removed.
 A file that is shorter than it was is never handed to the engine: llama-server (0c1e570) aborts at one.
+
+vLLM (0.32) writes blocks as it computes them, and finds them again by the hash of their tokens. It bounds nothing, and
+knows a model by its path alone: both are done here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +26,7 @@ from pydantic import ValidationError
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.event import Level
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.phrases import kv_back_text
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import KvBack
@@ -45,6 +50,10 @@ DISK_KEPT = 2 * GIB
 LIMIT_S = 60.0
 """Longest time of one save or restore, which other models' clients wait for."""
 LOOK_S = 3.0
+BOUND_EVERY_S = 60.0
+"""Pause between two looks at the blocks: a Spark computes some 10 GB of them in it."""
+BOUND_SHARE = 0.8
+"""Share of the bound that blocks are cut down to."""
 _PROOF = "proof.bin"
 
 
@@ -116,6 +125,38 @@ class _Files:
         with suppress(FileNotFoundError):
             self._now.replace(self._before)
 
+    def prepare_blocks(self, launch: str) -> int:
+        """Remove the blocks of another launch, and torn ones; return the number of these. Raises OSError.
+
+        vLLM (0.32) removes a torn block when it reads it, and ends the conversation there: one for each start.
+        """
+        before = self.before()
+        if before is None or before.launch != launch:
+            shutil.rmtree(self.folder)
+            self.prepare()
+        replace_file(self._now, Kept(launch=launch).model_dump_json().encode())
+        sizes = {file: file.stat().st_size for file in self.folder.rglob("*.bin*")}
+        torn = [file for file, size in sizes.items() if size < max(sizes.values()) or file.suffix == ".tmp"]
+        for file in torn:
+            file.unlink()
+        return len(torn)
+
+    def cut(self, most: int) -> None:
+        """Remove the blocks that were used longest ago, if there are more bytes. Raises OSError."""
+        found = list[tuple[float, int, Path]]()
+        for file in self.folder.rglob("*.bin*"):
+            with suppress(FileNotFoundError):  # the engine renames those that it has written
+                seen = file.stat()
+                found.append((max(seen.st_atime, seen.st_mtime), seen.st_size, file))
+        held = sum(size for _, size, _ in found)
+        if held <= (room := min(most, held + self.room(most))):
+            return
+        for _, size, file in sorted(found):
+            if held <= BOUND_SHARE * room:
+                return
+            file.unlink(missing_ok=True)
+            held -= size
+
     def before(self) -> Kept | None:
         return _read(self._before)
 
@@ -161,6 +202,11 @@ class _Answer(NamedTuple):
         return self.cached >= SHARE * self.tokens
 
 
+def keeps_conversations(tools: Tools, profile: Profile | None, nodes: Collection[str]) -> bool:
+    kept = profile is not None and profile.keep_kv is not None and tools.adapter(profile).keeps_kv(profile)
+    return kept and tuple(nodes) == (LOCAL,)
+
+
 class KeptKv:
     """The conversations of one profile's engine on this box."""
 
@@ -168,17 +214,40 @@ class KeptKv:
         self._tools = tools
         self._profile = profile
         self._files = _Files(tools, profile)
+        self.most = int((profile.keep_kv.max_gib if profile.keep_kv else 0) * GIB)
+        self.are_blocks = tools.adapter(profile).writes_kv
 
-    async def prepare(self) -> None:
+    async def prepare(self, image_id: str | None) -> None:
         """Make the folder, before the engine starts. Raises HostError."""
+
+        def work() -> int:
+            self._files.prepare()
+            if not self.are_blocks:
+                return 0
+            hf_home = self._tools.settings.hf_home.expanduser()
+            torn = self._files.prepare_blocks(launch_key(self._profile, str(image_id), hf_home))
+            self._files.cut(self.most)
+            return torn
+
         try:
-            await in_thread(self._files.prepare)
+            if torn := await in_thread(work):
+                self._tell(f"{torn:,} blocks of its conversations are computed again: their files are damaged")
         except OSError as error:
             raise HostError(
-                f"The folder for the conversations of {self._profile.name} cannot be made: {error}.",
+                f"The folder for the conversations of {self._profile.name} cannot be prepared: {error}.",
                 code="mount_missing",
                 hint="Correct `cache_dir` in config.toml, or remove `keep_kv` from the profile.",
             ) from None
+
+    async def bound_blocks(self) -> None:
+        """Hold the engine's blocks to the profile's bound while it runs; it computes again what it finds no more."""
+        while True:
+            await asyncio.sleep(BOUND_EVERY_S)
+            try:
+                await in_thread(partial(self._files.cut, self.most))
+            except OSError as error:
+                self._tell(f"its conversations are not held to {gib(self.most)}: {error}")
+                return
 
     async def restore(self, url: str, image_id: str) -> KvBack | None:
         """Restore what the profile's last engine saved, if this launch can; return what came back.
@@ -269,8 +338,7 @@ class KeptKv:
         slots = await self._get(f"{url}/slots")
         kept = kept.replace(slots=())
         await in_thread(partial(self._files.keep, kept))
-        most = int((self._profile.keep_kv.max_gib if self._profile.keep_kv else 0) * GIB) - proof.bytes
-        room = await in_thread(lambda: self._files.room(most))
+        room = await in_thread(lambda: self._files.room(self.most - proof.bytes))
         chosen, left_out = choose(slots, proof, room)
         if left_out:
             self._tell(f"{left_out} of its conversations are not saved: {gib(max(0, room))} of disk may be used")

@@ -43,7 +43,7 @@ from sparkdash.supervisor.state.registry import HeldMemory
 from sparkdash.supervisor.state.swap_record import Steps, SwapRecord
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.swap.attach import attach_server
-from sparkdash.supervisor.swap.kept_kv import KeptKv
+from sparkdash.supervisor.swap.kept_kv import KeptKv, keeps_conversations
 from sparkdash.supervisor.swap.load import Loading
 from sparkdash.supervisor.tools import Tools
 
@@ -191,11 +191,6 @@ class _Teller:
 
 CACHE_FAULTS = frozenset({"engine_crash", "no_progress", "bad_answer"})
 """Failures of a start that a torn or stale compile cache can cause; others have named causes."""
-
-
-def _keeps_conversations(tools: Tools, profile: Profile | None, nodes: Collection[str]) -> bool:
-    kept = profile is not None and profile.keep_kv is not None and tools.adapter(profile).keeps_kv(profile)
-    return kept and tuple(nodes) == (LOCAL,)
 
 
 PORT_TRIES = 3
@@ -359,7 +354,7 @@ class Transition:
     async def _save_conversations(self, engine: Engine) -> None:
         profile = self.tools.registry.started.get(engine.profile)
         usable = engine.state in (EngineState.READY, EngineState.DRAINING) and engine.url
-        if profile and usable and _keeps_conversations(self.tools, profile, engine.nodes):
+        if profile and usable and keeps_conversations(self.tools, profile, engine.nodes):
             self.record.waits(f"the conversations of {profile.name} to be saved")
             await KeptKv(self.tools, profile).save(usable)
 
@@ -433,8 +428,8 @@ class Transition:
     async def _bring_up(self, target: Profile) -> None:
         tools = self.tools
         spec = engine_container(tools, target, self.nodes, self._image_id)
-        if _keeps_conversations(tools, target, self.nodes):
-            await KeptKv(tools, target).prepare()
+        if keeps_conversations(tools, target, self.nodes):
+            await KeptKv(tools, target).prepare(self._image_id)
         self._cache = await in_thread(lambda: self._find_cache(target, spec))
         self._begin_start(target, spec)
         self._enter(SwapPhase.CREATE)
@@ -540,7 +535,8 @@ class Transition:
     async def _with_conversations(self, target: Profile, url: str, loading: Loading, start: Start) -> Start:
         """Restore the conversations that the profile keeps; an engine that an earlier daemon started has none."""
         image_id = self._image_id
-        if image_id is None or not _keeps_conversations(self.tools, target, self.nodes):
+        kept = keeps_conversations(self.tools, target, self.nodes)
+        if image_id is None or not kept or self.tools.adapter(target).writes_kv:
             return start
         began = self.tools.clock.monotonic()
         back = await loading.while_it_lives(KeptKv(self.tools, target).restore(url, image_id))
