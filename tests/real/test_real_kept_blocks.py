@@ -25,7 +25,6 @@ LONG = "cache swap stream memory token profile engine spark " * 150
 @pytest.fixture(scope="module")
 def keeper(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
     daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
-    daemon.template = str(tiny_profiles.CASES["templates"]["tools"])
     daemon.profile = yaml.safe_load(tiny_profile) | {"profile": "kept", "keep_kv": {"max_gib": 1}, "variants": {}}
     daemon.profile["mounts"] += [{"source": str(SHIM), "target": str(SHIM)}]
     daemon.profile["env"] |= {"PYTHONPATH": str(SHIM)}
@@ -83,6 +82,6 @@ def test_with_another_template_the_blocks_are_gone_and_all_is_computed_again(kee
     left(keeper)
     keeper.profile["args"]["chat-template"] = "\n" + tiny_profiles.STRICT
     keeper.write("kept", yaml12.dump(keeper.profile))
-    keeper.sparkdash("profiles", "reload")
+    keeper.post("/api/reload", {})
     tokens, cached, _ = asked(keeper)
     assert cached < tokens / 10

@@ -274,24 +274,46 @@ by_ray = pytest.param(
 )
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("name", ["quad", by_ray])
-def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts, name: str) -> None:
-    """Tensor parallel 4 by vLLM's own launch, and by Ray; its CPU build fails over pipelines."""
+def real(four: TwoHosts, name: str, nodes: int, **args: object) -> dict[str, Any]:
+    """Make a profile of the real vLLM; arguments that are None are left out."""
     engine = HERE.parent / "real" / ".engine"
     if not (engine / ".done").exists():
         pytest.skip("no real vLLM: run tests/real/setup.sh")
     made = duo(four, engine.resolve(), (RAY if RAY.exists() else engine).resolve())
-    args = {"tensor-parallel-size": 4, "load-format": "dummy", "hf-overrides": '{"num_attention_heads": 4}'}
-    made |= {"profile": "quad", "nodes": 4, "args": made["args"] | args}
-    spark.write("quad", yaml12.dump(made))
+    flags = {**made["args"], "load-format": "dummy", **{key.replace("_", "-"): value for key, value in args.items()}}
+    kept = {key: value for key, value in flags.items() if value is not None}
+    return made | {"profile": name, "nodes": nodes, "args": kept}
+
+
+def serve_and_lose_the_third_box(spark: HostDaemon, four: TwoHosts, name: str, boxes: list[str]) -> None:
     alone(spark)
     done = spark.sparkdash("use", name, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert answer(spark, name) == "length"
-    assert spark.ready_nodes() == {name: list(BOXES)}
+    assert spark.ready_nodes() == {name: boxes}
     killed = four.run("d", "pkill", "-KILL", "-f", RANK, check=False)
     assert killed.returncode == 0, (four.run("d", "ps", "-eo", "pid,ppid,stat,args").stdout, spark.state()["engines"])
     failure = until_engine(spark, "failed", name=name)["failure"]
     assert any(line.startswith("[spark3] ") for line in failure["log_tail"]), failure
     until_gone(four, *NAMES)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["quad", by_ray])
+def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts, name: str) -> None:
+    """Tensor parallel 4 by vLLM's own launch, and by Ray."""
+    made = real(four, "quad", 4, tensor_parallel_size=4, hf_overrides='{"num_attention_heads": 4}')
+    spark.write("quad", yaml12.dump(made))
+    serve_and_lose_the_third_box(spark, four, name, list(BOXES))
+
+
+@pytest.mark.real
+def test_a_real_vllm_computes_as_a_pipeline_over_three_boxes(spark: HostDaemon, four: TwoHosts) -> None:
+    """Compiled: with `enforce-eager` its CPU build skips the warm-up in which a later rank makes its buffer, and asserts."""
+    layers = {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    compiled = {"mode": 2, "backend": "eager"}
+    made = real(
+        four, "pipe", 3, tensor_parallel_size=None, enforce_eager=None, hf_overrides=layers, compilation_config=compiled
+    )
+    spark.write("pipe", yaml12.dump(made | {"parallel": {"pp": 3}}))
+    serve_and_lose_the_third_box(spark, four, "pipe", list(BOXES[:3]))
