@@ -129,7 +129,7 @@ def _learned(swap: Swap, room: int) -> Line:
     if swap.still_since is not None or not swap.learned_from:
         return EMPTY
     usual = f"   usually {duration(swap.expected_s)}" if swap.expected_s is not None else ""
-    told = f"{usual}   n {swap.learned_from}"
+    told = f"{usual}   {counted(swap.learned_from, 'load')}"
     if swap.similar:
         told = f"   from {counted(swap.learned_from, 'load')} of the same model"
     return styled(told, Style.DIM) if len(told) <= room else EMPTY

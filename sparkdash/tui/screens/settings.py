@@ -22,8 +22,8 @@ from sparkdash.tui.widgets.panel import Field, Panel, RowChosen, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow
 
 NAME, VALUE, HOLDS = 24, 22, 11
-ROOMY = 100
-"""Terminal width from which the default has a column."""
+ROOMY, MEANING_FROM = 100, 76
+"""Terminal widths from which the default and the meaning have columns."""
 
 
 def holds(found: Setting) -> str:
@@ -42,7 +42,8 @@ class SettingTable(Table):
 
     def head(self, width: int) -> Line:
         default = f"{'default':<{VALUE}}" if width >= ROOMY else ""
-        return styled(f" {'setting':<{NAME}}{'value':<{VALUE}}{default}{'holds':<{HOLDS}}meaning", Style.DIM)
+        meaning = f"{'holds':<{HOLDS}}meaning" if width >= MEANING_FROM else "holds"
+        return styled(f" {'setting':<{NAME}}{'value':<{VALUE}}{default}{meaning}", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the daemon's list
         found = self.listed.settings if self.listed else ()
@@ -59,7 +60,9 @@ def _setting_line(one: Setting, width: int) -> Line:
         when = styled("! restart", Style.WARN)
     else:
         when = styled("● now", Style.GOOD) if one.live else styled("◐ restart", Style.DIM)
-    return clip(line + pad(when, HOLDS) + styled(one.meaning, Style.DIM), width)
+    return (
+        clip(line + pad(when, HOLDS) + styled(one.meaning, Style.DIM), width) if width >= MEANING_FROM else line + when
+    )
 
 
 class SettingDetail(Panel):
