@@ -132,7 +132,7 @@ def _wrapped(label: str, value: Line, width: int) -> list[Line]:
     return [_told(label if not at else "", row) for at, row in enumerate(rows)]
 
 
-KEYS = (("⏎", "start"), ("j k", "row"), ("h l", "value"), ("X", "swaps A and B"), ("y", "copy"), ("esc", "back"))
+KEYS = (("⏎", "start"), ("j k", "row"), ("h l", "value"), ("y", "copy"), ("esc", "back"))
 
 
 class RunStart(PlanDialog[bool, BenchPlan]):
@@ -144,7 +144,6 @@ class RunStart(PlanDialog[bool, BenchPlan]):
         Binding("k,up", "row(-1)", "row above"),
         Binding("l,right,space", "turn(1)", "next value"),
         Binding("h,left", "turn(-1)", "value before"),
-        Binding("X", "swap_sides", "swap A and B"),
         Binding("y", "copy", "copy the command"),
         Binding("enter", "begin", "start"),
     ]
@@ -170,10 +169,6 @@ class RunStart(PlanDialog[bool, BenchPlan]):
     def action_turn(self, by: int) -> None:
         suites = tuple(one.name for one in self._known.suites) if self._known else ()
         self._choose(self.choice.turned(CHOICES[self._row], by, suites))
-
-    def action_swap_sides(self) -> None:
-        a, b = self.choice.profiles
-        self._choose(replace(self.choice, profiles=(b, a)))
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.choice.command)
