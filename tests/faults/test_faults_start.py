@@ -39,14 +39,10 @@ STARTS = [
     ("run", "garbage", "runtime_failed", "the container was gone at once"),
     ("run", "silent", SERVED, ""),
     ("wait", "hang", SERVED, ""),
-    ("wait", "125", SERVED, ""),
-    ("wait", "garbage", SERVED, ""),
     ("wait", "killed", SERVED, ""),
     ("logs", "hang", SERVED, ""),
-    ("logs", "125", SERVED, ""),
     ("logs", "garbage", SERVED, ""),
     ("top", "hang", SERVED, ""),
-    ("top", "125", SERVED, ""),
     ("top", "garbage", SERVED, ""),
 ]
 

@@ -36,27 +36,22 @@ async def asked(house: Any, model: str, **headers: str) -> Any:
     return reply, house.supervisor.leases[-1] if house.supervisor.leases else None
 
 
-async def test_whichever_runs_is_taken(chosen: Any) -> None:
-    assert (await asked(chosen, "either"))[1] == "alpha"
-
-
-async def test_the_first_is_loaded_where_none_runs(chosen: Any, tools: Any) -> None:
-    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
-    assert (await asked(chosen, "either"))[1] == "beta/fast"
-
-
-async def test_one_that_loads_is_waited_for(chosen: Any, tools: Any) -> None:
-    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.LOADING)))
-    assert (await asked(chosen, "either"))[1] == "alpha"
-
-
-async def test_those_that_cannot_run_or_are_not_there_do_not_count(chosen: Any, tools: Any) -> None:
-    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
-    assert (await asked(chosen, "gone"))[1] == "alpha"
-
-
-async def test_a_profiles_own_name_wins(chosen: Any) -> None:
-    assert (await asked(chosen, "alpha"))[1] == "alpha"
+@pytest.mark.parametrize(
+    ("name", "alpha", "taken"),
+    [
+        ("either", EngineState.READY, "alpha"),
+        ("either", EngineState.LOADING, "alpha"),
+        ("either", EngineState.ABSENT, "beta/fast"),
+        ("gone", EngineState.ABSENT, "alpha"),
+        ("alpha", EngineState.READY, "alpha"),
+    ],
+)
+async def test_what_runs_or_loads_is_taken_else_the_first_that_can(
+    chosen: Any, tools: Any, name: str, alpha: EngineState, taken: str
+) -> None:
+    """A profile's own name wins."""
+    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", alpha)))
+    assert (await asked(chosen, name))[1] == taken
 
 
 async def test_a_key_gets_only_its_own_of_them(chosen: Any, tmp_path: Path) -> None:

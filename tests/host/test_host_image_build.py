@@ -160,14 +160,6 @@ def test_podman_is_given_the_repository_at_its_commit(address: str) -> None:
     assert f"org.opencontainers.image.revision={COMMIT}" in words
 
 
-@pytest.mark.usefixtures("state")
-def test_podman_is_given_the_folder_beside_the_profile(tmp_path: Path) -> None:
-    """The whole path of the Containerfile: podman looks for a relative one where it was started."""
-    words = build_command(job(ImageBuild(context="img", containerfile="New"), tmp_path))
-    assert words[-1] == str(tmp_path / "img")
-    assert words[words.index("--file") + 1] == str(tmp_path / "img" / "New")
-
-
 def test_large_files_beside_a_profile_are_compared_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_build, "HASHED_BYTES", 10)
     build = ImageBuild(context="img")
@@ -201,12 +193,6 @@ def tree_of(pid: int) -> list[psutil.Process]:
 async def begun(process: asyncio.subprocess.Process) -> list[psutil.Process]:
     """Wait until the shell has begun both, which it says afterwards; list all of it."""
     return tree_of(int((await anext(stdout_lines(process))).split()[1]))
-
-
-async def test_leaving_the_block_ends_the_whole_tree() -> None:
-    async with kept_child(["sh", "-c", TREE]) as process:
-        found = await begun(process)
-    assert psutil.wait_procs(found, timeout=30)[1] == []
 
 
 async def test_a_cancelled_caller_leaves_nothing() -> None:
