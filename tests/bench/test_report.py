@@ -143,6 +143,8 @@ def test_what_cannot_be_claimed_stands_in_brackets(rehearse: Rehearse) -> None:
     screened = told(rehearse(arms=arms, rates=rates, mode=Mode.SCREEN))
     assert "(+20.0%)" in screened
     assert "In brackets: a difference that these measurements cannot claim." in screened
+    over_all = next(line for line in screened.splitlines() if "geometric mean" in line)
+    assert over_all.count("(+20.0%)") == 2, "the worst and the best cell"
     assert "screen only: looks like +20.0 %" in screened
 
 

@@ -147,7 +147,7 @@ def _evidence(source: TableSource, arm: str) -> Iterator[Block]:
     over_all = next((table.overall for table in report.tables if table.metric is source.metric), ())
     total = next((one for one in over_all if one.arm == arm), None)
     if total is not None and total.cells > 1:
-        yield TextBlock((_overall(total, source.metric, source.words),))
+        yield TextBlock((_overall(total, source),))
 
 
 def speculation_tables(source: TableSource) -> Iterator[Block]:
@@ -222,12 +222,13 @@ def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) ->
     )
 
 
-def _overall(one: Overall, metric: BenchMetric, words: dict[int, str]) -> str:
-    said = f"All {one.cells} cells ({metric.value}, geometric mean): {one.verdict.text}"
-    if one.worst is not None and one.worst_delta is not None:
-        said += f"; worst {blocks.cell_name(one.worst, words)} {format_change(one.worst_delta)}"
-    if one.best is not None and one.best_delta is not None:
-        said += f"; best {blocks.cell_name(one.best, words)} {format_change(one.best_delta)}"
+def _overall(one: Overall, source: TableSource) -> str:
+    said = f"All {one.cells} cells ({source.metric.value}, geometric mean): {one.verdict.text}"
+    for word, key, delta in (("worst", one.worst, one.worst_delta), ("best", one.best, one.best_delta)):
+        if key is not None and delta is not None:
+            figure, text = source.figure(one.arm, key), format_change(delta)
+            text = text if figure and figure.verdict.claim.told else f"({text})"
+            said += f"; {word} {blocks.cell_name(key, source.words)} {text}"
     return said + "."
 
 
