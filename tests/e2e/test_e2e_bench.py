@@ -111,18 +111,23 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
-    """Exit code 130, a word on how to go on, and the box is free at once."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_cleanly_and_lets_others_in(box: Any, number: signal.Signals) -> None:
+    """Exit code 130, a word on how to go on, the box as it was, and free at once; so also when the terminal closes."""
+    box.sparkdash("stop", "fast")
+    assert box.sparkdash("use", "plain").returncode == 0
     bench = box.begin("bench", "fast", "--suite", "long", "--yes")
     assert bench.stderr is not None
     with bench.stderr as lines:
         next(line for line in lines if "ctx" in line)
-        bench.send_signal(signal.SIGINT)
+        bench.send_signal(number)
         said = lines.read()
     assert bench.wait() == 130
     assert "Stopped. The measured cells are kept" in said
+    assert "Bringing plain back." in said
     status, _ = box.call("POST", "/v1/chat/completions", CHAT | {"max_tokens": 8})
     assert status == 200
+    assert "fast" not in [name for name, one in box.state()["engines"].items() if one["state"] == "ready"]
 
 
 @pytest.mark.full

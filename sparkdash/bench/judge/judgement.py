@@ -19,6 +19,7 @@ from sparkdash.bench.judge.verdict import BASELINE, Conclusion, Verdict, judge_c
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Mode, Run
 from sparkdash.domain.base import Frozen
+from sparkdash.units import counted
 
 LEAST_PROMPTS = 4
 """Prompts of a cell below which there are only hints."""
@@ -68,7 +69,7 @@ def few_prompts(metric: BenchMetric) -> FewPrompts:
         shared = len(fit.tastes[arm].keys() & fit.tastes[base].keys())
         if metric in (BenchMetric.AGGREGATE, BenchMetric.LOAD) or shared >= LEAST_PROMPTS:
             return None
-        return "1 prompt" if shared == 1 else f"{shared} prompts"
+        return counted(shared, "common prompt")
 
     return told
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -403,6 +404,9 @@ async def _run(
             ends=_ending(),
         )
         watch.on_change = pulse.news.set
+        for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: the box is put back
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has the terminal's end ignored
+                asyncio.get_running_loop().add_signal_handler(number, pulse.ends)
         holder = f"sparkdash bench ({run.suite})"
         await stack.enter_async_context(
             box_lease.hold_box(client, holder, headers, pulse, waits=progress.print_waiting)
