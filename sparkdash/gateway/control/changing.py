@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -227,15 +228,21 @@ async def lease(call: ControlCall, body: LeaseBody) -> LeaseGranted:
     if body.measuring is not None:
         seen = body.measuring.replace(at=time.time(), ends=held.ends)
         deps.bus.publish(MeasuringChanged(measuring=seen))
+        asyncio.get_running_loop().call_later(TTL_S + 0.1, _forget_run, deps)
     return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
 
 async def end_lease(call: ControlCall, _asked: NoParameters) -> Done:
     """End the lease; a token that does not hold it is ignored."""
-    deps = call.deps
-    if deps.exclusive.release(call.exchange.head.token or "") and deps.bus.snapshot.measuring is not None:
-        deps.bus.publish(MeasuringChanged(measuring=None))
+    if call.deps.exclusive.release(call.exchange.head.token or ""):
+        _forget_run(call.deps)
     return Done()
+
+
+def _forget_run(deps: Deps) -> None:
+    """Show no run any more, unless its lease was renewed: a killed holder does not end it."""
+    if deps.exclusive.held is None and deps.bus.snapshot.measuring is not None:
+        deps.bus.publish(MeasuringChanged(measuring=None))
 
 
 async def end(call: ControlCall, _body: NoParameters) -> Done:
