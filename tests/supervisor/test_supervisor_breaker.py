@@ -338,12 +338,6 @@ def test_what_the_box_lacks_parks_nobody_and_is_looked_for_again_in_a_moment(cod
     assert breaker.parked == {}
 
 
-def test_what_an_older_version_parked_for_the_box_is_tried_again() -> None:
-    breaker = Breaker()
-    breaker.recall("a", breaking.ParkedFailure(HostError("Not there.", code="weights_missing"), 2, "f"))
-    assert (breaker.parked, refusal(breaker, 0.0)) == ({}, None)
-
-
 def test_deaths_count_for_ten_minutes_even_though_it_came_up_between() -> None:
     breaker = Breaker()
     breaker.failed("a", "f", OOM, 0.0)

@@ -107,9 +107,7 @@ class Breaker:
         }
 
     def recall(self, profile: str, parked: ParkedFailure) -> None:
-        """An earlier daemon parked it: a restart fixes nothing, but what an older version parked for the box."""
-        if parked.error.code in PASSING | LACKING:
-            return
+        """An earlier daemon parked it: a restart fixes nothing."""
         record = _Record(parked.fingerprint, parked.error, parked=True, earlier=parked.failures)
         record.reasons.add(_reason(parked.error))
         self._records[profile] = record
