@@ -13,13 +13,13 @@ from sparkdash.settings import Settings, load_settings
 
 def test_every_setting_has_a_meaning_and_a_default(tmp_path: Path) -> None:
     """A screen must explain each of them."""
-    now = Settings.model_validate({"sets": {"pair": ["a", "b"]}, "reserve_gib": 12})
+    now = Settings.model_validate({"any": {"pair": ["a", "b"]}, "reserve_gib": 12})
     found = list_settings(tmp_path / "config.toml", now, Settings)
     rows = {one.name: one for one in found.settings}
     assert list(rows) == list(Settings.model_fields)
     assert [name for name, row in rows.items() if not row.meaning] == []
     assert (rows["reserve_gib"].value, rows["reserve_gib"].default, rows["reserve_gib"].waits) == ("12", "10", "10")
-    assert (rows["sets"].value, rows["sets"].editable) == ("pair", False)
+    assert (rows["any"].value, rows["any"].editable) == ("pair", False)
     assert rows["history"].value == "{ max_gib = 1 }"
 
 
