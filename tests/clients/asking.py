@@ -118,7 +118,7 @@ def prepared(client: Client, place: Place) -> None:
     if client.before is not None:
         place.work.mkdir(exist_ok=True)
         env = _environment(client, place)
-        subprocess.run(client.before(place), cwd=place.work, env=env, capture_output=True, timeout=END_S, check=True)
+        subprocess.run(client.before(place), cwd=place.work, env=env, capture_output=True, timeout=BEGIN_S, check=True)
 
 
 def _environment(client: Client, place: Place) -> dict[str, str]:
