@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -69,7 +70,7 @@ def demo(
     """
     if topology not in ("switch", "ring", "line"):
         raise typer.BadParameter("switch, ring or line", param_hint="--topology")
-    if not headless and not sys.stdout.isatty():
+    if not headless and (not sys.stdout.isatty() or os.environ.get("TERM") == "dumb"):
         raise typer.BadParameter("the dashboard needs a terminal; use --headless in a script")
     if not headless:
         print_opening("Starting a simulated box and its daemon; the dashboard opens in some seconds.")
