@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.request import RequestState
+from sparkdash.domain.swap import SwapOutcome
 from sparkdash.tui import text
 from sparkdash.tui.lines.hero import Speed, chart_rows, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
@@ -241,3 +243,11 @@ async def test_a_tall_terminal_shows_what_took_a_request_so_long(stage: Any, box
         assert "⏎ opens  x ends" in on.text
         await on.press("G")
         assert "⏎ opens  R replays" in on.text
+
+
+async def test_a_swap_of_another_day_has_its_date(stage: Any, box: Any) -> None:
+    """A time alone was taken for last night's."""
+    old = box.swap(outcome=SwapOutcome.DONE, started_at=box.now - 3 * 86400 - 60, ended_at=box.now - 3 * 86400)
+    async with stage(box.snapshot(swaps=(old,)), size=(80, 24)) as on:
+        await on.press("6", "v")
+        assert time.strftime("%a %H:%M", time.localtime(box.now - 3 * 86400)) in on.text

@@ -317,4 +317,4 @@ def counts(found: Iterable[Finding]) -> Line:
 
 def _block(status: Status, rows: list[Line]) -> list[Line]:
     first, *rest = rows
-    return [styled(f"{status:<{INDENT}}", STYLES[status]) + first, *(styled(" " * INDENT) + row for row in rest)]
+    return [pad(styled(status, STYLES[status]), INDENT) + first, *(styled(" " * INDENT) + row for row in rest)]

@@ -10,6 +10,7 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.chart_window import DAY_S
 from sparkdash.tui.lines.dialog_texts import MOST_LOG, failure_rows, kill_key
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
@@ -32,12 +33,15 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
-WHEN, TOOK, OUTCOME, MOST_NAME, LEAST_REASON = 9, 8, 14, 32, 12
+WHEN, TOOK, OUTCOME, MOST_NAME, LEAST_REASON = 10, 8, 14, 30, 12
 
 
 def local_time(at: float | None, now: float, here: float) -> str:
-    """Format a moment of the daemon's clock as local time; "-" when unknown."""
-    return DASH if at is None else time.strftime("%H:%M:%S", time.localtime(at + here - now))
+    """Format a moment of the daemon's clock as local time, with its day or date when older; "-" when unknown."""
+    if at is None:
+        return DASH
+    shown = "%H:%M:%S" if now - at < DAY_S else "%a %H:%M" if now - at < 6 * DAY_S else "%d %b"
+    return time.strftime(shown, time.localtime(at + here - now))
 
 
 class SwapTable(Table):
@@ -154,7 +158,7 @@ _LEVELS = {Level.INFO: ("·", Style.DIM), Level.WARNING: ("⚠", Style.WARN), Le
 
 def _notice(notice: Notice, view: View, width: int) -> list[Line]:
     glyph, style = _LEVELS[notice.level]
-    when = styled(f"{local_time(notice.at, view.now, view.here):<8} ", Style.DIM) + styled(f"{glyph} ", style)
+    when = styled(f"{local_time(notice.at, view.now, view.here):<8} ", Style.DIM) + styled(glyph, style) + styled(" ")
     indent = styled(" " * length(when))
     text = f"{notice.profile}: {notice.text}" if notice.profile else notice.text
     rows = wrap(text, max(width - length(when), 1))
