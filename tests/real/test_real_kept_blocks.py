@@ -16,7 +16,7 @@ import yaml
 
 from sparkdash.catalog import yaml12
 
-pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 
 SHIM = Path(__file__).parent / "shim"
 LONG = "cache swap stream memory token profile engine spark " * 150
@@ -35,7 +35,7 @@ def keeper(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
 def asked(spark: Any) -> tuple[int, int, str]:
     """Ask for the long conversation; return its tokens, those that the engine found in its cache, and the answer."""
     body = {"model": "kept", "messages": [{"role": "user", "content": LONG}], "max_tokens": 8, "temperature": 0}
-    told = spark.post("/v1/chat/completions", body, timeout=200)
+    told = spark.post("/v1/chat/completions", body, timeout=280)
     usage = told["usage"]
     return (
         usage["prompt_tokens"],
