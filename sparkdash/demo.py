@@ -154,8 +154,9 @@ async def _live(folder: Path, options: DemoOptions) -> None:
     async def begin(running: daemon.Daemon) -> None:
         await running.supervisor.adopted()
         await running.supervisor.use(FIRST, cause=SwapCause.USER)
-        sources.append(Traffic(f"{running.url}/v1", on=options.traffic))
-        await sources[0].run()
+        if options.traffic:
+            sources.append(Traffic(f"{running.url}/v1"))
+            await sources[0].run()
 
     async def leave(running: daemon.Daemon) -> None:
         for source in sources:
@@ -167,10 +168,6 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await reader.read()
         running.server.stop()
-
-    def switch(on: bool) -> None:
-        for source in sources:
-            source.switch(on=on)
 
     load = partial(
         load_settings, host=Settings().host, port=options.port, runtime="process", stop_grace_s=3,
@@ -201,8 +198,6 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         extra_tasks=(*tasks, until_let_go) if os.environ.get(LEASH) else tasks,
         before_stop=leave,
         stop_engines=True,
-        traffic=switch,
-        traffic_on=options.traffic,
     )
     try:
         await daemon.serve(parts, ready=_say)

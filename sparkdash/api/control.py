@@ -210,5 +210,4 @@ class ControlApi:
         "Fetch a profile's image",
     )
     reload = Call("POST", "/api/reload", requests.NoParameters, ProfileList, "Read the profiles again")
-    traffic = Call("POST", "/api/traffic", requests.TrafficBody, Done, "Switch the demo's own traffic")
     shutdown = Call("POST", "/api/shutdown", requests.ShutdownBody, Done, "End the daemon", status=202)

@@ -217,12 +217,6 @@ class StartRunBody(ApiRequest):
     begin: bool = False
 
 
-class TrafficBody(ApiRequest):
-    """Whether the demo's traffic runs."""
-
-    on: bool
-
-
 class ShutdownBody(ApiRequest):
     """Fate of the engines. The next daemon adopts those that are kept."""
 

@@ -65,7 +65,6 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, tracer: RequestTracer, r
         refresh=lambda: reloading.refresh(daemon),
         shutdown=partial(control_actions.shutdown, daemon),
         choices=lambda: supervisor.settings.any,
-        traffic=parts.traffic,
         record=record_in(
             store.record_request,
             supervisor.served,
@@ -243,4 +242,4 @@ def _first_snapshot(parts: Parts, url: str) -> Snapshot:
         simulated=parts.simulated,
     )
     # Numbers begin at this life's own millisecond: a reader of an earlier daemon must not take ours for what follows.
-    return Snapshot(seq=int(now * 1000), at=now, daemon=info, traffic=parts.traffic_on)
+    return Snapshot(seq=int(now * 1000), at=now, daemon=info)

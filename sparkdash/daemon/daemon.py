@@ -63,8 +63,6 @@ class Parts:
     """Awaited when the daemon is told to end, before any client is refused: the demo's own clients hang up."""
     stop_engines: bool = False
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
-    traffic: Callable[[bool], None] | None = None
-    traffic_on: bool | None = None
 
 
 SHARED_S = 1.0

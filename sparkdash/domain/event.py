@@ -102,13 +102,6 @@ class ToggleChanged(Frozen):
     b: str | None
 
 
-class TrafficChanged(Frozen):
-    """The demo's own traffic was switched on or off."""
-
-    kind: Literal["traffic"] = "traffic"
-    on: bool
-
-
 class GuardChanged(Frozen):
     """The memory guard began, entered another level, or killed an engine."""
 
@@ -187,7 +180,6 @@ Fact = Annotated[
     | SampleTaken
     | ProfilesChanged
     | ToggleChanged
-    | TrafficChanged
     | GuardChanged
     | ParkedChanged
     | UnadoptedChanged

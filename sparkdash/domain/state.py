@@ -94,7 +94,6 @@ OPEN = frozenset({RequestState.WAITING, RequestState.PREFILL, RequestState.STREA
 Assigned = (
     facts.ProfilesChanged
     | facts.ToggleChanged
-    | facts.TrafficChanged
     | facts.GuardChanged
     | facts.ParkedChanged
     | facts.UnadoptedChanged
@@ -153,8 +152,6 @@ class Snapshot(Frozen):
     figures: dict[str, Figures] = {}
     toggle_a: str | None = None
     toggle_b: str | None = None
-    traffic: bool | None = None
-    """Whether the demo's own traffic is on; None without such a source."""
     guard: Guard | None = None
     """Memory guard; None before its start."""
     incidents: tuple[Incident, ...] = ()
@@ -242,8 +239,6 @@ def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
             return snapshot.replace(profiles=profiles, problems=problems)
         case facts.ToggleChanged(a=a, b=b):
             return snapshot.replace(toggle_a=a, toggle_b=b)
-        case facts.TrafficChanged(on=on):
-            return snapshot.replace(traffic=on)
         case facts.GuardChanged(guard=guard):
             return snapshot.replace(guard=guard)
         case facts.ParkedChanged(parked=parked):

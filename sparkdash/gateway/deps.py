@@ -128,8 +128,6 @@ class Deps:
     """End the daemon; True stops the engines first."""
     choices: Callable[[], Mapping[str, Sequence[str]]] = dict
     """Names that mean one of several profiles, as the settings have them now."""
-    traffic: Callable[[bool], object] | None = None
-    """Switch the demo's traffic; None outside the demo."""
     record: Callable[[Request], object] | None = None
     """Store a finished request in the database; must not block."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None

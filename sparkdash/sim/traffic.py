@@ -84,27 +84,13 @@ class Traffic:
         self,
         url: str,
         *,
-        on: bool = True,
         habits: tuple[ClientHabit, ...] = HABITS,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._url = url.rstrip("/")
         self._habits = habits
         self._sleep = sleep
-        self._on = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-        self.switch(on=on)
-
-    @property
-    def on(self) -> bool:
-        return self._on.is_set()
-
-    def switch(self, *, on: bool) -> None:
-        """Switch on, or off: requests in progress then end and no new ones are sent."""
-        if on:
-            self._on.set()
-        else:
-            self._on.clear()
 
     def hang_up(self) -> None:
         """Cancel `run`, in the middle of any request."""
@@ -121,7 +107,6 @@ class Traffic:
         rng = seeded_random(f"demo/{habit.client}")
         talk = Conversation(habit, rng)
         while True:
-            await self._on.wait()
             text = await self._ask(http, talk)
             talk.answered(text)
             await self._sleep(rng.uniform(*habit.think) if text else BACK_OFF_S)

@@ -337,8 +337,6 @@ class SparkdashApp(App[None]):
         else:
             yield SystemCommand("Resume a measurement", "Resume the newest unfinished run", self.orders.resume_run)
         yield from _of_profiles(self)
-        if self.view.snapshot and self.view.snapshot.traffic is not None:
-            yield SystemCommand("Demo traffic on or off", "The demo's own requests", self.orders.traffic)
         for name, about in THEMES.items():
             yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(self.action_look, name))
         for shown, told in ARRANGEMENTS.items():

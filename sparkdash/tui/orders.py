@@ -163,14 +163,6 @@ class Orders:
         self._host.say("The profile files were read again.")
 
     @order
-    async def traffic(self) -> None:
-        now = self._host.view.snapshot.traffic if self._host.view.snapshot else None
-        if now is None:
-            raise NothingToDoError("Only the demo has traffic of its own.")
-        await self._host.daemon.traffic(on=not now)
-        self._host.say(f"The demo's traffic is {'off' if now else 'on'}.")
-
-    @order
     async def end_measuring(self) -> None:
         now = self._host.view.measuring
         if now is None:

@@ -237,7 +237,7 @@ class FakeDaemon:
             web.post("/api/shutdown", self._shutdown),
             web.post("/api/reload", self._reloaded),
             web.post("/api/cancel", self._done),
-            *(web.post(f"/api/{word}", self._health) for word in ("release", "traffic")),
+            web.post("/api/release", self._health),
             web.post("/api/requests/{id}/cancel", self._health),
         ]
 

@@ -50,7 +50,6 @@ def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client
     client.cancel_request(request_id="a/b")
     client.toggle(a="a", flip=True)
     client.reload()
-    client.traffic(on=False)
     client.shutdown(engines="stop")
     assert daemon.calls == [
         ("POST", "/api/use", {"profile": "family/variant"}),
@@ -61,7 +60,6 @@ def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client
         ("POST", "/api/requests/a%2Fb/cancel", {}),
         ("POST", "/api/toggle", {"a": "a", "flip": True}),
         ("POST", "/api/reload", {}),
-        ("POST", "/api/traffic", {"on": False}),
         ("POST", "/api/shutdown", {"engines": "stop"}),
     ]
 

@@ -152,8 +152,7 @@ async def test_a_simulated_box_has_no_doctor(house: Any) -> None:
     assert answer.json()["error"]["code"] == "no_doctor"
 
 
-async def test_traffic_and_shutdown(house: Any) -> None:
-    assert (await house.client.post("/api/traffic", json={"on": True})).status_code == 404
+async def test_shutdown(house: Any) -> None:
     reply = await house.client.post("/api/shutdown", json={"engines": "stop"})
     assert (reply.status_code, house.done) == (202, [("shutdown", True)])
 
@@ -196,9 +195,8 @@ async def test_a_wrong_method_is_told_the_right_ones(house: Any, path: str, allo
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/api/traffic", {"on": 0}),
-        ("/api/traffic", {"on": "true"}),
         ("/api/toggle", {"flip": 1}),
+        ("/api/toggle", {"flip": "true"}),
         ("/api/lease", {"holder": "me", "pid": True}),
         ("/api/lease", {"holder": "me", "expected_s": "5"}),
         ("/api/stop", {"profile": 5}),
@@ -216,7 +214,7 @@ async def test_a_value_of_another_type_is_refused_and_not_guessed_at(
 async def test_mistakes_are_told_in_one_shape(house: Any) -> None:
     replies = [
         await house.client.post("/api/use", json={"profil": "x"}),
-        await house.client.post("/api/traffic", json={"on": "maybe"}),
+        await house.client.post("/api/toggle", json={"flip": "maybe"}),
         await house.client.post("/api/use", content=b"{", headers={"content-type": "application/json"}),
         await house.client.get("/api/use"),
         await house.client.get("/api/nope"),

@@ -18,7 +18,7 @@ POSTS = [
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings", "/v1/rerank", "/v1/audio/speech", "/tokenize", "/infill",
     "/upstream/alpha/v1/chat/completions", "/api/chat", "/api/generate", "/api/show", "/api/use", "/api/stop", "/api/toggle",
-    "/api/lease", "/api/pull-image", "/api/release", "/api/extend-load", "/api/traffic", "/api/requests/x/cancel", "/api/bench/end",
+    "/api/lease", "/api/pull-image", "/api/release", "/api/extend-load", "/api/requests/x/cancel", "/api/bench/end",
 ]  # fmt: skip
 KEYS = [
     "model", "name", "stream", "stream_options", "messages", "prompt", "input", "system", "tools", "options", "format",

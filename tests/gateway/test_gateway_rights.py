@@ -35,7 +35,6 @@ COLUMNS = (("none", "revoked"), ("inference",), ("control",), ("both",), ("some"
 """Who stands in each column of the table."""
 BODIES: dict[str, dict[str, Any]] = {
     "/api/lease": {"holder": "somebody"},
-    "/api/traffic": {"on": True},
     **{path: {} for path in ("/api/cancel", "/api/reload", "/api/shutdown", "/api/bench/end")},
 }
 

@@ -1,4 +1,4 @@
-"""The demo's traffic: who asks, what it asks, and that it can be switched off."""
+"""The demo's traffic: who asks, and what it asks."""
 
 from __future__ import annotations
 
@@ -65,18 +65,6 @@ async def test_pretend_clients_ask_auto_and_say_who_they_are(gateway: tuple[Gate
         body = json.loads(request.body)
         assert (request.path, body["model"], body["stream"]) == ("/v1/chat/completions", "auto", True)
         assert body["stream_options"] == {"include_usage": True}
-
-
-async def test_switched_off_it_is_silent_and_on_again_it_goes_on(gateway: tuple[Gateway, str]) -> None:
-    fake, url = gateway
-    traffic = Traffic(url, on=False, habits=(QUICK,))
-    async with talking(traffic):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(fake.requests.get(), 0.2)
-        assert not traffic.on
-        traffic.switch(on=True)
-        assert (await fake.requests.get()).method == "POST"
-        assert traffic.on
 
 
 async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str], eventually: Eventually) -> None:

@@ -257,7 +257,7 @@ class ScriptedDaemon:
             raise self.refuses
 
     stop, release, extend_load = order("stop"), order("release"), order("extend_load")
-    cancel, cancel_request, traffic = order("cancel"), order("cancel_request"), order("traffic")
+    cancel, cancel_request = order("cancel"), order("cancel_request")
     reload, end_measuring, resume_run = order("reload"), order("end measuring"), order("resume")
 
     async def use(self, *, profile: str) -> Plan:

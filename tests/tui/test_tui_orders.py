@@ -300,17 +300,6 @@ async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any
         assert on.daemon.asked == ([("pull", box.gpt)] if asked else [])
 
 
-async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(traffic=True)) as on:
-        on.app.orders.traffic()
-        await on.settle()
-        assert on.daemon.asked == [("traffic", False)]
-    async with stage(box.snapshot(seq=500)) as on:
-        on.app.orders.traffic()
-        await on.settle()
-        assert "Only the demo has traffic of its own." in on.text
-
-
 async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.press("2", "j")

@@ -343,10 +343,10 @@ async def test_help_names_every_key(stage: Any, box: Any) -> None:
 
 
 async def test_the_palette_knows_every_action(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(traffic=True)) as on:
+    async with stage(box.snapshot()) as on:
         titles = [command.title for command in on.app.get_system_commands(on.app.screen)]
         for title in ("Switch to qwen3.5-122b", "Mark gpt-oss-120b as A", "Flip between A and B", "Stop gpt-oss-120b",
-                      "Release gpt-oss-120b", "Demo traffic on or off", "Save the screen as an SVG", "Theme: light"):  # fmt: skip
+                      "Release gpt-oss-120b", "Save the screen as an SVG", "Theme: light"):  # fmt: skip
             assert title in titles
         assert not any(title.startswith(("Down", "Show all")) for title in titles), "moving needs no name"
         await on.press("2", "colon")

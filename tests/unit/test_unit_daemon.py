@@ -91,7 +91,7 @@ def test_streams_do_not_end_at_the_usual_limit_of_open_files(
 
 async def test_a_reader_of_an_earlier_daemon_gets_the_whole_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event numbers of one life never continue another's."""
-    parts: Any = SimpleNamespace(host="spark", runtime=SimpleNamespace(name="podman"), simulated=False, traffic_on=None)
+    parts: Any = SimpleNamespace(host="spark", runtime=SimpleNamespace(name="podman"), simulated=False)
     fact = Notice(level=Level.INFO, code="c", text="t")
     lives = []
     for now in (1000.0, 1001.0):

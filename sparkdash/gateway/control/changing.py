@@ -23,7 +23,6 @@ from sparkdash.api.requests import (
     StartRunBody,
     StopBody,
     ToggleBody,
-    TrafficBody,
     UseBody,
 )
 from sparkdash.api.rows import Row
@@ -205,12 +204,6 @@ async def reload(call: ControlCall, _body: NoParameters) -> ProfileList:
     return profile_list(call.deps)
 
 
-async def traffic(call: ControlCall, body: TrafficBody) -> Done:
-    """Switch the demo's traffic."""
-    required(call.deps.traffic, "Only the demo makes traffic of its own.", "no_traffic")(body.on)
-    return Done()
-
-
 async def shutdown(call: ControlCall, body: ShutdownBody) -> Done:
     """End the daemon after this answer."""
     call.after_answer = partial(call.deps.shutdown, body.engines == "stop")
@@ -289,6 +282,5 @@ HANDLERS: Mapping[Row[...], Handler] = {
     ControlApi.change_setting: change_setting,
     ControlApi.pull: pull,
     ControlApi.reload: reload,
-    ControlApi.traffic: traffic,
     ControlApi.shutdown: shutdown,
 }

@@ -224,7 +224,7 @@ def captured_long_work(box: Any) -> Any:
 
 def simulated(box: Any) -> Any:
     snapshot = box.snapshot()
-    return snapshot.replace(daemon=snapshot.daemon.replace(simulated=True, host="spark-1 (demo)"), traffic=True,
+    return snapshot.replace(daemon=snapshot.daemon.replace(simulated=True, host="spark-1 (demo)"),
                             engines={box.gpt: box.engine(simulated=True)})  # fmt: skip
 
 
