@@ -7,7 +7,6 @@ gets ASGI, or the RequestChannel itself, without ASGI's messages, if it has `ser
 from sparkdash.wire.connection import ClientConnection, ConnectionLimit, ServerState
 from sparkdash.wire.request_channel import (
     RequestChannel,
-    RequestHeadCache,
     ResponseHeaders,
     UpgradedConnection,
     by_name,
@@ -17,7 +16,6 @@ __all__ = [
     "ClientConnection",
     "ConnectionLimit",
     "RequestChannel",
-    "RequestHeadCache",
     "ResponseHeaders",
     "ServerState",
     "UpgradedConnection",

@@ -21,7 +21,6 @@ from sparkdash.wire.request_channel import (
     Listener,
     RequestChannel,
     RequestHead,
-    RequestHeadCache,
     Serve,
     UpgradedConnection,
     asgi_address,
@@ -87,7 +86,6 @@ class ServerState:
         self.keep_alive_s = KEEP_ALIVE_S
         self.connections: set[ClientConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.heads = RequestHeadCache()
         self.beginning = 0
         """Requests whose tasks begin in the loop's next turn."""
         self.waiting: deque[RequestChannel] = deque()
@@ -327,9 +325,7 @@ class ClientConnection(asyncio.Protocol):
         raw = self._listener, parser.get_http_version(), parser.get_method(), self._url, self._fields
         self._head_size, self._fields = None, []
         self._deadline.at = None
-        if head is None:
-            head = self._last_head = self.server.heads.first(raw, keeps=parser.should_keep_alive())
-        elif head.raw != raw:
+        if head is None or head.raw != raw:
             head = self._last_head = RequestHead(raw, keeps=parser.should_keep_alive())
         channel = self._receiving = RequestChannel(self, head, self._length)
         if self._next_is_last:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import unquote
-from weakref import ref
 
 import httptools
 
@@ -41,12 +40,12 @@ RawHead = tuple[Listener, str, bytes, bytes, Fields]
 class RequestHead:
     """First line and headers of a request, but for the length of its body.
 
-    Clients send the same head again and again, on one connection or on many: that is one object, and what was found out
-    about it is kept in `memo`. `headers`: with names in lower case; `named`: the same by name.
+    A client sends the same head again and again on its connection: that is one object, and what was found out about it is
+    kept in `memo`. `headers`: with names in lower case; `named`: the same by name.
     """
 
     __slots__ = (
-        "__weakref__", "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path",
+        "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path",
         "query", "raw", "raw_path", "version",
     )  # fmt: skip
 
@@ -76,25 +75,6 @@ class RequestHead:
         """Whether the client sends its body only after `100 Continue`."""
         self.memo: object = None
         """The application's: what follows from the head alone."""
-
-
-class RequestHeadCache:
-    """Caches the first request head of the last connection, weakly.
-
-    Clients open many connections in a burst, each with the same head. A head, and any key in it, goes with the last
-    connection that sent it.
-    """
-
-    def __init__(self) -> None:
-        self._last: Callable[[], RequestHead | None] = lambda: None
-
-    def first(self, raw: RawHead, *, keeps: bool) -> RequestHead:
-        """Return the head of a connection's first request. `keeps`, and what is raised: as in RequestHead."""
-        head = self._last()
-        if head is None or head.raw != raw:
-            head = RequestHead(raw, keeps=keeps)
-            self._last = ref(head)
-        return head
 
 
 def by_name(headers: Fields) -> dict[bytes, bytes]:

@@ -19,7 +19,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sparkdash.listen import Server
 from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders, ServerState
 from sparkdash.wire.connection import Deadline
-from sparkdash.wire.request_channel import RequestHead
 
 Headers = list[tuple[bytes, bytes]]
 EMPTY = ResponseHeaders([(b"content-length", b"0")])
@@ -74,9 +73,8 @@ class Client:
         app: Any,
         protocol: Callable[..., Any] = ClientConnection,
         door: object = None,
-        state: ServerState | None = None,
     ) -> None:
-        server = state or ServerState(app)
+        server = ServerState(app)
         self.tasks = server.tasks
         if protocol is HttpToolsProtocol:
             config = uvicorn.Config(app, lifespan="off", log_config=None, date_header=False, server_header=False)
@@ -372,33 +370,6 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
     assert lengths == [b"1", b"2", b"1", b"1", b"1", None]
     assert heads[0] is heads[1]
     assert len({id(head) for head in heads}) == 5
-
-
-async def test_connections_that_begin_alike_share_a_head_while_one_of_them_is_open() -> None:
-    """A burst of them is understood once; nobody's key is held for longer than its connections."""
-    seen: list[weakref.ref[RequestHead]] = []
-
-    async def serve(own: RequestChannel) -> None:
-        seen.append(weakref.ref(own.head))
-        own.start(200, EMPTY)
-        own.finish(b"")
-
-    state = ServerState(Handed(serve))
-    doors: list[tuple[str, int] | str] = [("127.0.0.1", 8000), ("127.0.0.1", 8000), "/run/daemon.sock"]
-    clients = [Client(None, door=door, state=state) for door in doors]
-    for client in clients:
-        await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\n\r\n")
-    one, other, elsewhere = (ref() for ref in seen)
-    assert one is other
-    assert one is not elsewhere
-    del one, other, elsewhere
-    await clients[0].leaves()
-    assert seen[0]() is not None
-    await clients[1].leaves()
-    assert seen[0]() is None
-    assert seen[2]() is not None
-    await clients[2].leaves()
-    assert seen[2]() is None
 
 
 async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
