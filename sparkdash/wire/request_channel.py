@@ -40,8 +40,8 @@ RawHead = tuple[Listener, str, bytes, bytes, Fields]
 class RequestHead:
     """First line and headers of a request, but for the length of its body.
 
-    A client sends the same head again and again on its connection: that is one object, and what was found out about it is
-    kept in `memo`. `headers`: with names in lower case; `named`: the same by name.
+    A client sends the same head again and again on its connection: that is one object, and what was found out about it
+    is kept in `memo`. `headers`: with names in lower case; `named`: the same by name.
     """
 
     __slots__ = (
