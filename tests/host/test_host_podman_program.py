@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerSpec, PullProgress
+from sparkdash.domain.container import LABEL_HEAD, LABEL_OWNER, LABEL_PROFILE, ContainerSpec, PullProgress
 from sparkdash.domain.profile import Mount
 from sparkdash.errors import HostError
 from sparkdash.host import command
@@ -91,9 +91,10 @@ async def test_dockers_rootless_mode_publishes_an_engines_port(program: Program)
     assert "--network" not in started
     assert "OLLAMA_HOST=0.0.0.0:1" in started
     assert started.endswith("i:1 --host 0.0.0.0")
-    with pytest.raises(HostError, match="rootless mode") as caught:
-        await Podman("docker").check_start(spec.replace(workers=(SPEC,)))
-    assert 'runtime = "podman"' in (caught.value.hint or "")
+    for part in (spec.replace(workers=(SPEC,)), spec.replace(labels={**spec.labels, LABEL_HEAD: "n"})):
+        with pytest.raises(HostError, match="rootless mode") as caught:
+            await Podman("docker").check_start(part)
+        assert 'runtime = "podman"' in (caught.value.hint or "")
     told = await Podman("docker").command(spec.replace(inner_port=80))
     assert "127.0.0.1:8000:80" in told
 

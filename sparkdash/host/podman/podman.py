@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from sparkdash.domain.container import (
     ENV_MARK,
+    LABEL_HEAD,
     LABEL_OWNER,
     LABEL_PROFILE,
     ContainerInfo,
@@ -107,7 +108,7 @@ class Podman:
             )
         if spec.inner_port is not None or not await self._is_rootless_docker():
             return spec
-        if spec.workers:
+        if spec.workers or LABEL_HEAD in spec.labels:
             raise answers.network_unreachable()
         return argv.published(spec)
 
