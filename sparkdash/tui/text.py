@@ -198,6 +198,7 @@ def wrap_line(line: Line, width: int) -> list[Line]:
     for span in line:
         for word in (part for whole in _WORDS.findall(span.text) for part in chop_cells(whole, room)):
             if rows[-1] and length(tuple(rows[-1])) + cell_len(word.rstrip()) > room:
+                rows[-1][-1] = rows[-1][-1]._replace(text=rows[-1][-1].text.rstrip())
                 rows.append([])
             rows[-1].append(span._replace(text=word))
     return [merge_spans(row) for row in rows]

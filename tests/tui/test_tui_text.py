@@ -61,6 +61,12 @@ def test_wrapping_keeps_every_word_until_the_limit() -> None:
     ]
 
 
+def test_a_wrapped_row_has_no_space_at_its_end_that_would_have_its_last_figure_cut() -> None:
+    """The plan of a run said "2 cells each, … to measure" at 60 columns."""
+    rows = text.wrap_line(styled("2 cells each, 8 to measure"), 15)
+    assert [text.plain_text(text.clip(row, 15)) for row in rows] == ["2 cells each, 8", "to measure"]
+
+
 def test_unknown_is_blank_and_zero_is_the_lowest_bar() -> None:
     assert sparkline([None, 0.0, 5.0, 10.0], 10.0) == [" ▁▄█"]
     assert sparkline([0.0, 10.0, 20.0], 20.0, rows=2) == ["  █", "▁██"]

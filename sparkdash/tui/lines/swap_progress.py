@@ -87,7 +87,7 @@ def phase_line(swap: Swap) -> Line:
 def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
     if place < 0:
         ran = phase in swap.stage_s
-        return styled("✓ " if ran else "  ", Style.GOOD) + styled(phase, Style.PLAIN if ran else Style.FAINT)
+        return styled("✓ " if ran else "  ", Style.GOOD) + styled(phase, Style.PLAIN if ran else Style.DIM)
     if place > 0:
         return styled(f"· {phase}", Style.DIM)
     return styled(f"▶ {phase}", Style.STRONG)

@@ -289,7 +289,7 @@ class LogPanel(Walked):
 
     def _styled(self, row: LogRow, width: int, *, here: bool) -> Line:
         if row.folded:
-            told = styled(row.shown(), Style.WARN if row.odd else Style.FAINT)
+            told = styled(row.shown(), Style.WARN if row.odd else Style.DIM)
             return clip(styled(" " * (TIME + 2)) + told, width)
         if self.folds and not self.search:
             return clip(log_line(row.text, self._left), width)

@@ -162,7 +162,7 @@ class ProfileTable(Table):
 
 def _heading(section: int, count: int, *, is_open: bool) -> TableRow:
     count_text = "" if is_open else f"  {count}"  # of a family in which one runs, not all rows run
-    line = styled(f" {'▾' if is_open else '▸'} {SECTIONS[section]}", Style.DIM) + styled(count_text, Style.FAINT)
+    line = styled(f" {'▾' if is_open else '▸'} {SECTIONS[section]}{count_text}", Style.DIM)
     return TableRow(f"{HEADING}{section}", lambda: line, stops=not is_open)
 
 
