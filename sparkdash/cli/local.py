@@ -87,7 +87,6 @@ class EngineCommand(NamedTuple):
     runtime: str
     argv: list[str]
     shell: str
-    cannot_run: str | None
     nodes: list[dict[str, object]] = []
     """`node`, `argv` and `shell` of each node, the serving one first; empty for this box alone."""
 
@@ -153,10 +152,10 @@ def profiles_without_text() -> frozenset[str]:
     return frozenset(name for name, tasks in known.items() if tasks is not None and Task.GENERATE not in tasks)
 
 
-def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
+def engine_command(name: str) -> EngineCommand:
     """Build the command that starts the profile's engine, as the daemon would. Raises AdmissionError, ProfileError."""
     known = settings.load_settings()
-    profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command anyway.")
+    profile = _startable(name)
     runtime = make_runtime(known)
     image_id = None
     with suppress(HostError):
@@ -167,7 +166,7 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
     nodes: list[dict[str, object]] = []
     if spec.workers or spec.node != LOCAL:
         nodes = [{"node": node, "argv": words, "shell": shell(words)} for node, words in commands]
-    return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run, nodes)
+    return EngineCommand(profile.name, known.runtime, argv, shell(argv), nodes)
 
 
 def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
@@ -181,13 +180,13 @@ def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
     return profile, container_spec(alone, known).replace(labels=labels)
 
 
-def _startable(name: str, besides: str = "") -> Profile:
+def _startable(name: str) -> Profile:
     profile = _managed(name)
     if profile.cannot_run:
         raise AdmissionError(
             f"{profile.name} cannot run: {profile.cannot_run}.",
             code="cannot_run",
-            hint=" ".join(filter(None, (profile.nearest and f"Use {profile.nearest} instead.", besides))) or None,
+            hint=f"Use {profile.nearest} instead." if profile.nearest else None,
         )
     return profile
 

@@ -28,7 +28,6 @@ def _busy_text(name: str, world: Snapshot) -> str:
 def use(
     profile: ProfileName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command; start nothing.")] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="With --dry-run: even if the profile cannot run.")] = False,
     no_wait: NoWait = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -40,7 +39,7 @@ def use(
     Ctrl-C ends the waiting, not the swap: `sparkdash cancel` does that.
 
     With --dry-run: print the command that starts the engine, without a daemon or podman; for several nodes, each
-    node's. For a profile that cannot run, print the reason, and the command only with --anyway.
+    node's.
 
     With --json: {profile, ready, plan}, and engine and url once it is ready; an error as {error: {code, message, ...}}.
 
@@ -54,24 +53,20 @@ def use(
 
     if profile in ("", "auto"):
         raise typer.BadParameter("name a profile; 'auto' works in requests only: whatever runs", param_hint="PROFILE")
-    if anyway and not dry_run:
-        raise typer.BadParameter("only with --dry-run: a profile that cannot run is not started", param_hint="--anyway")
     if dry_run:
-        return _print_command(profile, anyway=anyway, as_json=as_json)
+        return _print_command(profile, as_json=as_json)
     start_daemon_if_needed(profile)
     return asyncio.run(_use(profile, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
-def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
+def _print_command(name: str, *, as_json: bool) -> None:
     from sparkdash.cli.local import engine_command
     from sparkdash.cli.profiles.check import file_warnings
     from sparkdash.domain.node import LOCAL
 
-    planned = engine_command(name, anyway=anyway)
+    planned = engine_command(name)
     for text in file_warnings(planned.profile):
         print_note(text)
-    if planned.cannot_run:
-        print_note(f"{planned.profile} cannot run: {planned.cannot_run}.")
     if as_json:
         print_json(planned._asdict())
     elif planned.nodes:

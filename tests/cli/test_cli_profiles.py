@@ -337,19 +337,9 @@ def test_a_dry_run_speaks_for_the_chosen_runtime(
     assert plain[:3] == ["vllm", "serve", "/data/small"]
 
 
-def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, profile_folder: Path) -> None:
-    done = sparkdash("use", "small/broken", "--dry-run", "--anyway")
-    assert (done.code, done.err) == (0, "small/broken cannot run: no MTP head.\n")
-    assert done.out.startswith("podman run")
-    planned = sparkdash("use", "small/broken", "--dry-run", "--anyway", "--json").json()
-    assert planned["cannot_run"] == "no MTP head"
-    assert sparkdash("use", "small", "--dry-run", "--json").json()["cannot_run"] is None
-    assert sparkdash("use", "small/broken", "--anyway").code == 2
-
-
 @pytest.mark.parametrize(("name", "code", "told"), [
     ("smal", 3, "Did you mean small?"),
-    ("small/broken", 3, "no MTP head.\nHint: Use small instead. `--anyway` prints its command anyway."),
+    ("small/broken", 3, "no MTP head.\nHint: Use small instead."),
     ("bare", 2, "has no image"),
     ("there", 3, "which sparkdash does not start"),
 ], ids=str)  # fmt: skip
