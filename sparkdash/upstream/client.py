@@ -21,8 +21,6 @@ CONNECT_S = 10.0
 """Seconds for a connection: names are looked up, packets lost, certificates exchanged, a busy loop is late."""
 KEPT_S = 15.0
 """Seconds (at most twice as many) for which an idle connection is kept: one that a router forgot swallows a request."""
-NEAR_KEPT_S = 60.0
-"""The same on this box, as in nginx. Nothing on loopback drops idle connections, and engines close their own."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -38,11 +36,6 @@ class Origin:
     authority: str
     """Value of the Host header."""
     free: list[EngineConnection] = field(default_factory=list)
-
-    @property
-    def kept_s(self) -> float:
-        is_near = self.host in ("localhost", "::1") or self.host.startswith("127.")
-        return NEAR_KEPT_S if is_near else KEPT_S
 
     @property
     def where(self) -> str:
@@ -113,9 +106,8 @@ class Pool:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = None
+        self._timer, since = None, loop.time() - KEPT_S
         for root, origin in list(self._origins.items()):
-            since = loop.time() - origin.kept_s
             old = [one for one in origin.free if one.idle_since <= since]
             for connection in old:
                 connection.cut()

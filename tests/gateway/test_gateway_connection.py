@@ -309,30 +309,11 @@ async def test_origins_without_connections_are_forgotten(
 ) -> None:
     """A connection that rests for long is closed, and nothing wakes the process afterwards."""
     monkeypatch.setattr("sparkdash.upstream.client.KEPT_S", 0.01)
-    monkeypatch.setattr("sparkdash.upstream.client.NEAR_KEPT_S", 0.01)
     await upstream.get(engine.url + "/x", timeout_s=60)
     pool = upstream._pool
     async with asyncio.timeout(60):
         await pool._all_closed.wait()
     assert (pool._origins, pool._timer) == ({}, None)
-
-
-@pytest.mark.parametrize(("host", "kept_s"), [("127.0.0.1", 60), ("localhost", 60), ("box.example", 15)])
-async def test_a_connection_on_this_box_is_kept_longer(
-    upstream: Upstream, engine: Any, host: str, kept_s: float
-) -> None:
-    """No router stands between that could have forgotten it."""
-    await upstream.get(engine.url + "/x", timeout_s=60)
-    pool = upstream._pool
-    (origin,) = pool._origins.values()
-    (connection,) = origin.free
-    origin.host = host
-    connection.idle_since -= kept_s - 10  # the process may have stood still for a while
-    pool._sweep()
-    assert origin.free == [connection]
-    connection.idle_since -= 10
-    pool._sweep()
-    assert origin.free == []
 
 
 ANSWER = ResponseHeaders([(b"content-length", b"0")])
