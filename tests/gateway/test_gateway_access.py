@@ -152,15 +152,6 @@ async def test_a_key_for_some_models(locked: Locked) -> None:
     assert (await locked.get("/v1/models/coder")).status_code == 200
 
 
-async def test_a_key_for_some_models_is_for_inference_alone(locked: Locked) -> None:
-    """Whatever its scopes: /api and /metrics concern the whole box."""
-    locked.add(scopes=["inference", "control", "metrics"], models=["alpha"])
-    for path in ("/api/state", "/api/profiles/alpha", "/metrics"):
-        refused = await locked.get(path)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "whole_box_refused")
-        assert "It may use: alpha." in refused.text
-
-
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"])
 async def test_who_else_holds_memory_is_told_to_whom_the_whole_box_is_open(locked: Locked, path: str) -> None:
     """Names of other programs are none of a key's business that is for some models."""

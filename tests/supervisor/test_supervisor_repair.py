@@ -82,28 +82,22 @@ async def test_a_fault_of_the_gpu_that_the_kernel_reported_is_in_the_reason(hous
     await until(house, lease.lost.done)
 
 
-async def test_evidence_that_cannot_be_kept_is_told_and_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
-    problem = "No evidence was kept: /state/incidents cannot be written: No space left on device."
+PROBLEM = "No evidence was kept: /state/incidents cannot be written: No space left on device."
 
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_evidence_that_cannot_be_kept_holds_no_repair_up(house: Any, box: Box, opened: Any, raises: bool) -> None:
     async def full(_request: EvidenceRequest) -> Evidence:
-        return Evidence(None, problem)
+        if raises:
+            raise RuntimeError("a fault of ours")
+        return Evidence(None, PROBLEM)
 
     await opened(take_evidence=full)
     await old(house)
     asking, lease = await held(house, box)
-    await until(house, lease.lost.done)
-    assert [notice.text for notice in house.notices() if notice.code == "evidence_incomplete"] == [problem]
-    await asking.leave()
-
-
-async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
-    async def broken(_request: EvidenceRequest) -> Evidence:
-        raise RuntimeError("a fault of ours")
-
-    await opened(take_evidence=broken)
-    await old(house)
-    asking, lease = await held(house, box)
     await lost(house, asking, lease)
+    told = [notice.text for notice in house.notices() if notice.code == "evidence_incomplete"]
+    assert told == ([] if raises else [PROBLEM])
 
 
 async def test_an_excuse_that_comes_once_it_is_stuck_undoes_nothing(house: Any, box: Box, opened: Any) -> None:

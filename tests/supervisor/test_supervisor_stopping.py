@@ -161,33 +161,28 @@ async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
     assert marks[1].text.startswith("Stop of a, user: ")
 
 
-async def test_orphans_are_told(house: Any) -> None:
-    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(ended=(4711,), stuck=(4712, 4713)))
+IN_THE_KERNEL = "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"
+SILENT = "`podman rm` gave no answer for 60 s."
+
+
+@pytest.mark.parametrize(
+    ("left", "code", "level", "words"),
+    [
+        (Leftovers(ended=(4711,)), "orphan_ended", Level.WARNING, "orphan pid 4711"),
+        (Leftovers(stuck=(4712, 4713)), "orphan_stuck", Level.ERROR, "4712, 4713"),
+        (Leftovers(stuck=(4712,), stuck_how=(IN_THE_KERNEL,)), "orphan_stuck", Level.ERROR, f"end: {IN_THE_KERNEL}."),
+        (Leftovers(unremoved=SILENT), "container_left", Level.WARNING, f"its container is still listed: {SILENT}"),
+        (Leftovers(unseen=True), "orphan_unknown", Level.WARNING, ""),
+    ],
+)
+async def test_what_a_stop_left_behind_is_told(
+    house: Any, left: Leftovers, code: str, level: Level, words: str
+) -> None:
+    house.runtime.zoo["a"] = Behaviour(leftovers=left)
     await house.served(make_profile("a"))
     await house.clock.drive(house.supervisor.stop("a"))
-    ended, stuck = house.notices()
-    assert (ended.code, ended.level, ended.profile) == ("orphan_ended", Level.WARNING, "a")
-    assert "orphan pid 4711" in ended.text
-    assert (stuck.code, stuck.level) == ("orphan_stuck", Level.ERROR)
-    assert "4712, 4713" in stuck.text
-
-
-async def test_what_keeps_an_orphan_is_told_as_it_was_found(house: Any) -> None:
-    how = "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"
-    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(stuck=(4712,), stuck_how=(how,)))
-    await house.served(make_profile("a"))
-    await house.clock.drive(house.supervisor.stop("a"))
-    (stuck,) = house.notices()
-    assert f"orphan pid 4712 behind, which SIGKILL did not end: {how}." in stuck.text
-
-
-async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed(house: Any) -> None:
-    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(unremoved="`podman rm` gave no answer for 60 s."))
-    await house.served(make_profile("a"))
-    await house.clock.drive(house.supervisor.stop("a"))
-    (left,) = house.notices()
-    assert (left.code, left.level) == ("container_left", Level.WARNING)
-    assert "a has ended, and its container is still listed: `podman rm` gave no answer for 60 s." in left.text
+    (told,) = house.notices()
+    assert (told.code, told.level, told.profile, words in told.text) == (code, level, "a", True), told.text
     assert not house.supervisor.engines
 
 
@@ -204,15 +199,6 @@ async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(house: Any)
         "sparkdash-a",
         "unkillable",
     )
-
-
-async def test_that_nobody_could_look_for_orphans_is_told(house: Any) -> None:
-    house.runtime.zoo["a"] = Behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))
-    await house.served(make_profile("a"))
-    await house.clock.drive(house.supervisor.stop("a"))
-    ended, unknown = house.notices()
-    assert ended.code == "orphan_ended"
-    assert (unknown.code, unknown.level, unknown.profile) == ("orphan_unknown", Level.WARNING, "a")
 
 
 async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any) -> None:
