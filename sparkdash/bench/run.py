@@ -122,6 +122,8 @@ class Run(Frozen):
     """Repetitions requested instead of the mode's; None: the mode's."""
     version: str | None = None
     ended_at: datetime | None = None
+    displaced: tuple[str, ...] | None = None
+    """Profiles that ran before, the active one last; None once they are back. A resume after a kill brings them back."""
 
     @property
     def suite_options(self) -> str:

@@ -83,9 +83,9 @@ async def test_the_box_is_put_back_as_it_was_before_the_benchmark(
     engines = {name: engine(name, ready_at=BIRTH + (name == "plain")) for name in before}
     daemon.set(profiles=tuple(map(summary, ("plain", "fast", "speech"))), engines=engines)
     async with AsyncClient(daemon.url) as client:
-        world = await client.state()
+        ran = measure.running_profiles(await client.state())
         daemon.set(engines={name: engine(name) for name in now})
-        await measure.restore_box(client, world, {"plain", "fast"})
+        await measure.restore_box(client, ran, {"plain", "fast"})
     orders = [(path, body) for method, path, body in daemon.calls if method == "POST"]
     assert [body["profile"] for path, body in orders if path == "/api/stop"] == stopped
     assert [body for path, body in orders if path == "/api/use"] == [
@@ -99,10 +99,10 @@ async def test_what_is_not_brought_back_is_told_with_its_command(
     daemon.set(profiles=(summary("plain"),), engines={"plain": engine("plain")})
     daemon.errors["/api/use"] = (409, {"message": "plain does not fit.", "code": "does_not_fit"})
     async with AsyncClient(daemon.url) as client:
-        world = await client.state()
+        ran = measure.running_profiles(await client.state())
         daemon.set(engines={"fast": engine("fast")})
         daemon.errors["/api/stop"] = (500, {"message": "podman is silent.", "code": "runtime_failed"})
-        await measure.restore_box(client, world, {"fast"})
+        await measure.restore_box(client, ran, {"fast"})
     said = " ".join(capsys.readouterr().err.split())
     assert "fast was measured and still runs: podman is silent. `sparkdash stop fast` tries it again." in said
     assert "plain was not brought back: plain does not fit. `sparkdash use plain` tries it again." in said

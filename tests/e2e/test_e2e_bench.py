@@ -46,6 +46,7 @@ def box(new_daemon: Callable[..., Any]) -> Iterator[Any]:
     daemon = new_daemon(runtime="process")
     daemon.write("plain", ENGINE.format(name="plain", acceptance="[]", rate=40))
     daemon.write("fast", ENGINE.format(name="fast", acceptance="[1.0]", rate=60))
+    daemon.write("home", ENGINE.format(name="home", acceptance="[]", rate=50))
     (daemon.root / "config" / "suites").mkdir()
     (daemon.root / "config" / "suites" / "tiny.yaml").write_text(SUITE)
     (daemon.root / "config" / "suites" / "long.yaml").write_text(SUITE.replace("tiny", "long").replace("2}", "500}"))
@@ -68,6 +69,7 @@ def cells(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) -> None:
+    assert box.sparkdash("use", "home").returncode == 0
     words = [str(HALTING), "ab", "plain", "fast", "--suite", "tiny", "--yes"]
     with Program(words, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:
         assert bench.stdout is not None
@@ -86,6 +88,10 @@ def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) ->
     done = box.sparkdash("ab", "plain", "fast", "--suite", "tiny", "--yes")
     assert done.returncode == 0, done.stderr
     assert "Resuming" in done.stderr
+    assert "Bringing home back." in done.stderr, "what ran before the run that was killed"
+    assert [name for name, one in box.state()["engines"].items() if one["state"] not in ("absent", "stopping")] == [
+        "home"
+    ]
     after = records(box, newest(box))
     assert after[: len(before)] == before
     assert len(cells(after)) == len(set(cells(after))) == 12
@@ -123,7 +129,7 @@ def test_a_signal_ends_it_cleanly_and_lets_others_in(box: Any, number: signal.Si
         bench.send_signal(number)
         said = lines.read()
     assert bench.wait() == 130
-    assert "Stopped. The measured cells are kept" in said
+    assert "Stopped. The measured cells are kept" in " ".join(said.split())
     assert "Bringing plain back." in said
     status, _ = box.call("POST", "/v1/chat/completions", CHAT | {"max_tokens": 8})
     assert status == 200
@@ -143,7 +149,7 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
         box.post("/api/bench/end", {})
         said = lines.read()
     assert bench.wait() == 130
-    assert "Stopped. The measured cells are kept" in said
+    assert "Stopped. The measured cells are kept" in " ".join(said.split())
     assert box.state()["measuring"] is None
     box.post(f"/api/bench/{newest(box)}/resume", {})
     box.until(lambda state: (state["measuring"] or {}).get("run") == newest(box))

@@ -41,16 +41,17 @@ from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.units import GIB, counted
 
 
-async def restore_box(client: AsyncClient, before: Snapshot, measured: Collection[str]) -> None:
-    """Stop the `measured` engines that did not run before, and bring back those that did; say what fails."""
-    ran, now = _running(before), _running(before)
-    with _told("The box was not put back as it was", "sparkdash status"):
+async def restore_box(client: AsyncClient, ran: Sequence[str], measured: Collection[str]) -> None:
+    """Stop the `measured` engines that are not among those that `ran`, and bring those back; say what fails."""
+    now = set(ran)
+    with _told(
+        "The box was not put back as it was", " ".join(("sparkdash", *(("use", *ran[-1:]) if ran else ["stop"])))
+    ):
         now = _running(await client.state())
-    for name in sorted(now & set(measured) - ran):
+    for name in sorted(now & set(measured) - {*ran}):
         with _told(f"{name} was measured and still runs", f"sparkdash stop {name}"):
             await client.stop(profile=name)
-    active = before.active.profile if before.active else None
-    back = sorted(ran - now, key=lambda name: (name == active, name))  # the active one last, so that it is it again
+    back = [name for name in ran if name not in now]
     for name in back:
         print_note(f"Bringing {name} back.")
         with _told(f"{name} was not brought back", f"sparkdash use {name}"):
@@ -58,6 +59,19 @@ async def restore_box(client: AsyncClient, before: Snapshot, measured: Collectio
                 await client.use(profile=name, cause="bench")
             else:
                 await until_ready(client, name, lambda _: None, "bench")
+
+
+async def _put_back(client: AsyncClient, place: Path, ran: Sequence[str], measured: Collection[str]) -> None:
+    await restore_box(client, ran, measured)
+    with contextlib.suppress(SparkdashError):  # a run that began nothing has no folder any more
+        if _running(await client.state()).issuperset(ran):
+            run_folder.save_run(place, run_folder.read_run(place).replace(displaced=None))
+
+
+def running_profiles(world: Snapshot) -> tuple[str, ...]:
+    """Return what runs, the active one last, so that it is it again when all are brought back."""
+    active = world.active.profile if world.active else None
+    return tuple(sorted(_running(world), key=lambda name: (name == active, name)))
 
 
 def _running(world: Snapshot) -> set[str]:
@@ -380,8 +394,8 @@ def _confirm() -> None:
 def _print_gaps(results: Results) -> None:
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        what = f"{counted(len(missing), 'cell')} {verb} missing; run the same command again to measure {them}."
-        progress.print_wrapped(f"{what} See `sparkdash bench show`.")
+        command = f"sparkdash bench resume {results.run.id}"
+        progress.print_wrapped(f"{counted(len(missing), 'cell')} {verb} missing; `{command}` measures {them}.")
 
 
 async def _run(
@@ -412,18 +426,20 @@ async def _run(
             box_lease.hold_box(client, holder, headers, pulse, waits=progress.print_waiting)
         )
         measured = {arm.profile for arm in run.arms}
-        stack.push_async_callback(restore_box, client, await client.state(), measured)
+        ran = running_profiles(await client.state())
+        if run.displaced is not None and measured.issuperset(ran):  # left by a run that was killed
+            ran = run.displaced
+        stack.push_async_callback(_put_back, client, place, ran, measured)
         stack.enter_context(run_folder.keep_if_launched(run))
+        run_folder.save_run(place, run.replace(displaced=ran))
         try:
             return await runner.run()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, SparkdashError) as error:
             watch.line.clear()
-            begun = run_folder.read_results(place).launches
-            print_note(
-                "Stopped. The measured cells are kept; run the same command to resume."
-                if begun
-                else "Stopped. Nothing was measured."
-            )
+            if not isinstance(error, AdmissionError):
+                kept = f"The measured cells are kept; `sparkdash bench resume {run.id}` goes on."
+                begun = run_folder.read_results(place).launches
+                progress.print_wrapped(f"Stopped. {kept if begun else 'Nothing was measured.'}")
             raise
         finally:
             watch.line.clear()

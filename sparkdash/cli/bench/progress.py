@@ -93,7 +93,7 @@ def print_plan(
     if few := _few_prompts_note(run, world):
         print_wrapped(f"  {few}")
     if stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]:
-        print_wrapped(f"The run stops {', '.join(stopped)}; what runs now comes back at the end.")
+        print_wrapped(f"The run stops {', '.join(stopped)}; what ran before comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     print_wrapped(_expected_text(expected_s, sources, estimated=any(one.estimated for one in speeds.values())))
 
