@@ -44,9 +44,7 @@ from sparkdash.units import GIB, counted
 async def restore_box(client: AsyncClient, ran: Sequence[str], measured: Collection[str]) -> None:
     """Stop the `measured` engines that are not among those that `ran`, and bring those back; say what fails."""
     now = set(ran)
-    with _told(
-        "The box was not put back as it was", " ".join(("sparkdash", *(("use", *ran[-1:]) if ran else ["stop"])))
-    ):
+    with _told("The box was not put back as it was", f"sparkdash use {ran[-1]}" if ran else "sparkdash stop"):
         now = _running(await client.state())
     for name in sorted(now & set(measured) - {*ran}):
         with _told(f"{name} was measured and still runs", f"sparkdash stop {name}"):
