@@ -206,16 +206,9 @@ def _judge(name: str, ended: Swap | Engine) -> None:
 def engine_error(name: str, failure: Failure | None) -> EngineError:
     if failure is None:
         return EngineError(f"{name} did not come up.", hint=f"See `sparkdash logs {name}`.")
-    named = failure.message.startswith(name)
-    return EngineError(
-        failure.message if named else f"{name} did not come up: {failure.message}",
-        code=failure.code,
-        hint=failure.hint,
-        phase=failure.phase,
-        container_exit=failure.exit_code,
-        log_tail=failure.log_tail,
-        evidence=failure.evidence,
-    )
+    if failure.message.startswith(name):
+        return failure.error()
+    return failure.replace(message=f"{name} did not come up: {failure.message}").error()
 
 
 class _Patience:

@@ -13,6 +13,7 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.request import Task
+from sparkdash.errors import EngineError
 
 
 class LivenessState(StrEnum):
@@ -100,6 +101,17 @@ class Failure(Frozen):
     def hint_for(self, profile: str) -> str | None:
         """Put the profile's name into the hint where the dialect left a place for it."""
         return self.hint.replace("{profile}", profile) if self.hint else None
+
+    def error(self) -> EngineError:
+        return EngineError(
+            self.message,
+            code=self.code,
+            hint=self.hint,
+            phase=self.phase,
+            container_exit=self.exit_code,
+            log_tail=self.log_tail,
+            evidence=self.evidence,
+        )
 
 
 class Parked(Frozen):

@@ -179,18 +179,11 @@ class SummedUsage:
             sketch.plus(more)
 
     def totals(self, group: str, start: float | None) -> UsageTotals:
-        requests, errors, gone, prompt, cached, output, reasoning = self.numbers
         waits, ttfts, rates = (sketch.usual_quantiles() for sketch in self.sketches)
         return UsageTotals(
             group=group,
             start=start,
-            requests=requests,
-            errors=errors,
-            gone=gone,
-            prompt_tokens=prompt,
-            cached_tokens=cached,
-            output_tokens=output,
-            reasoning_tokens=reasoning,
+            **_named(self.numbers),
             energy_wh=self.energy_wh,
             waited=self.waited,
             wait_total_s=self.wait_s,
@@ -372,20 +365,12 @@ def _read_sessions(database: sqlite3.Connection, asked: UsageSelection, begin: i
 
 def _session_totals(row: Sequence[Any]) -> UsageTotals:
     group, start, end, *numbers, energy_wh = row
-    requests, errors, gone, prompt, cached, output, reasoning = map(int, numbers)
-    return UsageTotals(
-        group=group,
-        start=start,
-        end=end,
-        requests=requests,
-        errors=errors,
-        gone=gone,
-        prompt_tokens=prompt,
-        cached_tokens=cached,
-        output_tokens=output,
-        reasoning_tokens=reasoning,
-        energy_wh=energy_wh,
-    )
+    return UsageTotals(group=group, start=start, end=end, **_named(map(int, numbers)), energy_wh=energy_wh)
+
+
+def _named(numbers: Iterable[int]) -> dict[str, Any]:
+    names = "requests errors gone prompt_tokens cached_tokens output_tokens reasoning_tokens"
+    return dict(zip(names.split(), numbers, strict=True))
 
 
 def _grouping(asked: UsageSelection) -> Callable[[UsageRow], tuple[str, int | None]]:

@@ -28,7 +28,7 @@ from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.clock import Clock
-from sparkdash.supervisor.state.registry import error_of, failure_of
+from sparkdash.supervisor.state.registry import failure_of
 from sparkdash.supervisor.swap import adopt
 from sparkdash.supervisor.swap.adopt import Adoption, Takeover
 from sparkdash.supervisor.swap.attach import Attachments
@@ -103,7 +103,7 @@ class Actor:
         for name, parked in kept.items():
             profile = self._tools.catalog.profiles.get(name)
             if profile is not None and profile.fingerprint == parked.fingerprint:
-                failure = ParkedFailure(error_of(parked.failure), parked.failures, parked.fingerprint)
+                failure = ParkedFailure(parked.failure.error(), parked.failures, parked.fingerprint)
                 self._scheduler.breaker.recall(name, failure)
         self._tools.registry.recall(kept)
         self._keep_parked()

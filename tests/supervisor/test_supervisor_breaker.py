@@ -20,7 +20,7 @@ from sparkdash.supervisor.decide import moves
 from sparkdash.supervisor.decide.breaker import MOST_STUCK, STUCK_WITHIN_S, WITHIN_S, Breaker
 from sparkdash.supervisor.decide.fit import REPAIRED
 from sparkdash.supervisor.decide.queue import PAUSE_S
-from sparkdash.supervisor.state.registry import error_of, failure_of
+from sparkdash.supervisor.state.registry import failure_of
 
 FROZEN = EngineError("a is stuck: its answers stand still.", code=moves.STUCK)
 REPAIR_BEGINS = [moves.BeginSwap("a", (), SwapCause.REPAIR), moves.Evict("a", ())]
@@ -243,7 +243,7 @@ def refusal(breaker: Breaker, now: float) -> SparkdashError | None:
 
 def test_a_failure_that_is_told_again_names_the_evidence() -> None:
     error = EngineError("a hung.", code="engine_stuck", log_tail=("x",), evidence="/state/incidents/1")
-    assert vars(error_of(failure_of(error))) == vars(error)
+    assert vars(failure_of(error).error()) == vars(error)
 
 
 def test_a_first_failure_rests_for_two_minutes() -> None:

@@ -119,19 +119,6 @@ def failure_of(error: SparkdashError, phase: SwapPhase | None = None) -> Failure
     return Failure(code=error.code, message=error.message, hint=error.hint, phase=ours)
 
 
-def error_of(failure: Failure) -> EngineError:
-    """Convert a failure back to an error. `failure_of` gives the same value back."""
-    return EngineError(
-        failure.message,
-        code=failure.code,
-        hint=failure.hint,
-        phase=failure.phase,
-        container_exit=failure.exit_code,
-        log_tail=failure.log_tail,
-        evidence=failure.evidence,
-    )
-
-
 class EngineRegistry:
     """Present state of all engines, as frozen values."""
 
