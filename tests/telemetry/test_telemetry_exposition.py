@@ -85,17 +85,12 @@ def test_exposition_unescapes_labels() -> None:
     assert scrape.samples["x"] == (ParsedSample({"path": "C:\\dir", "say": '"}, {"', "two": "a\nb"}, 1.0),)
 
 
-def test_exposition_ends_at_eof() -> None:
-    """What follows `# EOF` is no part of the answer."""
-    assert parse_exposition("x 1\n# EOF\nx 2").total("x") == 1.0
-
-
-def test_exposition_keeps_only_wanted_names() -> None:
-    assert set(parse_exposition("x 1\ny 2\nz 3", {"x", "z"}).samples) == {"x", "z"}
-
-
-def test_exposition_drops_created_even_when_wanted() -> None:
-    assert parse_exposition("x_created 1.7e9", {"x_created"}).samples == {}
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("x 1\ny 2\nz 3", {"x", "z"}), ("x 1\n# EOF\nz 2", {"x"}), ("x_created 1.7e9", set())],
+)
+def test_exposition_keeps_wanted_names_before_the_end_and_no_creations(text: str, kept: set[str]) -> None:
+    assert parse_exposition(text, {"x", "z", "x_created"}).samples.keys() == kept
 
 
 def test_exposition_sums_over_labels() -> None:
