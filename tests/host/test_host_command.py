@@ -97,18 +97,6 @@ async def test_cancelling_again_and_again_while_the_child_is_made() -> None:
     assert set(psutil.Process().children()) <= others
 
 
-async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:
-    fifo = tmp_path / "pid"
-    os.mkfifo(fifo)
-    task = asyncio.ensure_future(run_command(["sh", "-c", f"echo $$ > {fifo}; exec sleep 60"], deadline_s=None))
-    pid = int(await asyncio.to_thread(fifo.read_text))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
 async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> None:
     """Unread output, more than a pipe holds, keeps neither the child nor its pipe alive."""
     async with child_running(["sh", "-c", "echo $$; exec yes"], stderr=STDOUT) as process:
@@ -141,24 +129,22 @@ def split(*chunks: bytes, limit: int = 100) -> list[str]:
     return [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.rest()
 
 
-def test_progress_bars_become_lines() -> None:
-    assert split(b"\rLoading 1%\rLoading 2%\rdone\nnext\n") == ["Loading 1%", "Loading 2%", "done", "next"]
-
-
-def test_windows_line_ends_and_blank_lines() -> None:
-    assert split(b"a\r", b"\nb\r\n\nc\n\nd") == ["a", "b", "", "c", "", "d"]
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ((b"\rLoading 1%\rLoading 2%\rdone\nnext\n",), ["Loading 1%", "Loading 2%", "done", "next"]),
+        ((b"a\r", b"\nb\r\n\nc\n\nd"), ["a", "b", "", "c", "", "d"]),
+        ((b"\xff\xfe bad\n", b"\xc3", b"\xa9\n"), ["\ufffd\ufffd bad", "é"]),
+        ((b"x" * 70, b"x" * 70, b"tail\nok\n"), ["x" * 100 + "…", "ok"]),
+    ],
+    ids=["progress bars", "line ends", "no text", "endless"],
+)
+def test_what_a_program_writes_becomes_lines(chunks: tuple[bytes, ...], lines: list[str]) -> None:
+    assert split(*chunks) == lines
 
 
 def test_a_progress_line_is_given_at_once() -> None:
     assert LineSplitter().feed(b"50%\r") == ["50%"]
-
-
-def test_bytes_that_are_not_text_survive() -> None:
-    assert split(b"\xff\xfe bad\n", "é".encode()[:1], "é".encode()[1:] + b"\n") == ["\ufffd\ufffd bad", "é"]
-
-
-def test_endless_lines_are_cut() -> None:
-    assert split(b"x" * 70, b"x" * 70, b"tail\nok\n") == ["x" * 100 + "…", "ok"]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
