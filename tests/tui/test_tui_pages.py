@@ -19,6 +19,7 @@ from sparkdash.errors import DaemonError
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.screens.requests import RequestDetail
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.header import Footer
 from sparkdash.tui.widgets.profiles import ProfileDetail
@@ -168,6 +169,17 @@ async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box:
         assert " c59 " in on.text
         await on.press("y")
         assert "No row is selected" in on.text
+
+
+async def test_a_request_is_described_no_longer_when_its_list_is_gone(stage: Any, box: Any) -> None:
+    """A page that closes loses its lists before the rest, and may be painted in between."""
+    async with stage(box.snapshot(), size=(160, 60)) as on:
+        await on.press("3", "j")
+        assert "│ profile " in on.text
+        await on.app.screen.query(RequestTable).remove()
+        on.app.screen.query_one(RequestDetail).redraw()
+        await on.settle()
+        assert "│ profile " not in on.text
 
 
 async def test_what_was_asked_on_the_side_says_what_it_was(stage: Any, box: Any) -> None:

@@ -137,8 +137,8 @@ class RequestDetail(Panel):
     """Time line and facts of the request under the cursor, in a tall terminal."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        table = next(one for one in self.screen.query(RequestTable) if one.display)
-        one = next((one for one in table.shown(view) if one.id == table.cursor), None)
+        tables = (table for table in self.screen.query(RequestTable) if table.display)  # none while the page closes
+        one = next((one for table in tables for one in table.shown(view) if one.id == table.cursor), None)
         if one is None:
             return []
         keys = key_hints(("⏎", "opens"), ("R", "replays") if one.finished_at else ("x", "ends"))
