@@ -393,7 +393,7 @@ def _print_gaps(results: Results) -> None:
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         command = f"sparkdash bench resume {results.run.id}"
-        progress.print_wrapped(f"{counted(len(missing), 'cell')} {verb} missing; `{command}` measures {them}.")
+        print_note(f"{counted(len(missing), 'cell')} {verb} missing; `{command}` measures {them}.")
 
 
 async def _run(
@@ -437,7 +437,7 @@ async def _run(
             if not isinstance(error, AdmissionError):
                 kept = f"The measured cells are kept; `sparkdash bench resume {run.id}` goes on."
                 begun = run_folder.read_results(place).launches
-                progress.print_wrapped(f"Stopped. {kept if begun else 'Nothing was measured.'}")
+                print_note(f"Stopped. {kept if begun else 'Nothing was measured.'}")  # unwrapped, to be pasted
             raise
         finally:
             watch.line.clear()
