@@ -327,13 +327,9 @@ def parse_settings(text: str, path: Path) -> Settings:
     return _validated(values, dict.fromkeys(values, str(path)))
 
 
-_RETIRED = frozenset({"alerts", "hooks", "translator_idle_s", "uploads_limit_mib"})
-"""Keys of earlier versions that say nothing any more; a file that has them is read without them."""
-
-
 def _validated(values: Mapping[str, Any], origin: Mapping[str, str]) -> Settings:
     try:
-        settings = Settings.model_validate({key: value for key, value in values.items() if key not in _RETIRED})
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         raise _invalid(error, origin) from None
     if (settings.tls_cert is None) != (settings.tls_key is None):
