@@ -79,7 +79,9 @@ def _import(text: str, name: str | None, folder: str | None) -> Imported:
         return llama_swap.import_llama_swap(text, name)
     if keys & _OF_RECIPE:
         return sparkrun.import_sparkrun(text, name)
-    if not (is_unit := quadlet.is_unit(text)) and llama_presets.is_presets(text):
+    if not (is_unit := quadlet.is_unit(text)) and "[Service]" in text.splitlines():
+        raise import_refused("The input is a service of systemd.", "Give the command behind `ExecStart=` alone.")
+    if not is_unit and llama_presets.is_presets(text):
         return llama_presets.import_presets(text, name)
     read = quadlet.import_unit if is_unit else podman_line.import_podman_line
     found, kept = read(text, name), read_comments(text)
