@@ -266,7 +266,7 @@ def test_only_runs_of_one_suite_and_kind_are_merged(rehearse: Callable[..., Resu
 
 
 def test_show_prints_the_matrix_and_refuses_what_it_cannot_merge(four_evenings: list[str]) -> None:
-    shown = sparkdash("bench", "show", "--matrix", "--layout", "qwen3-coder")
+    shown = sparkdash("bench", "show", "--matrix", "--simulated", "--layout", "qwen3-coder")
     assert "Merged: 4 runs" in shown
     found = json.loads(sparkdash("bench", "show", "--matrix", "--json"))
     assert {one["run"] for one in found["sources"]} == set(four_evenings)

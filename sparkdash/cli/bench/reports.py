@@ -115,7 +115,7 @@ def _can_resume(results: Results) -> bool:
     return can_resume(results, {one.name: [launch.fingerprint for launch in one.launches] for one in alike})
 
 
-def merge_matrix(suites: Sequence[str | None], *, named: Collection[str] = ()) -> Report:
+def merge_matrix(suites: Sequence[str | None], *, named: Collection[str] = (), simulated: bool = False) -> Report:
     """Merge the runs of each suite (None: the newest run's), and the newest right answers of the suite `math`."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.assemble import add_math_scores
@@ -129,13 +129,13 @@ def merge_matrix(suites: Sequence[str | None], *, named: Collection[str] = ()) -
         closed = [one.run.id for one in found if one.gaps() and not _can_resume(one)]
         return merge_runs(found, closed, named)
 
-    chosen = _chosen_runs(known, suites)
+    chosen = _chosen_runs(known, suites, simulated=True if simulated else None)
     report = merged(chosen)
     asked = select_runs(known, MATH, simulated=chosen[0].simulated) if MATH not in suites else []
     return add_math_scores(report, merged(asked)) if asked else report
 
 
-def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None]) -> list[Run]:
+def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None], *, simulated: bool | None) -> list[Run]:
     """Return the runs of one matrix, newest first; tell how many of another version of a suite are left out."""
     from sparkdash.bench.report.merged_runs import select_runs
 
@@ -146,7 +146,7 @@ def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None]) -> list[Run
             f"There is no run of {wanted} to merge.", code="run_not_found", status=404,
             hint="`sparkdash bench show` lists them.",
         )  # fmt: skip
-    simulated = all(one.simulated for one in runs)
+    simulated = all(one.simulated for one in runs) if simulated is None else simulated
     chosen = [one for suite in suites for one in select_runs(runs, suite, simulated=simulated)]
     hashes = {one.suite: one.suite_hash for one in chosen}
     if others := sum(hashes.get(one.suite, one.suite_hash) != one.suite_hash for one in runs):
@@ -154,13 +154,15 @@ def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None]) -> list[Run
     return sorted(chosen, key=lambda one: one.created_at, reverse=True)
 
 
-def _asked_report(run: str | None, layout: Layout | None, *, matrix: bool, suite: str | None) -> Report:
+def _asked_report(
+    run: str | None, layout: Layout | None, *, matrix: bool, suite: str | None, simulated: bool
+) -> Report:
     if run is not None and matrix:
         raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
     if run is not None:
         return read_report(run)
     suites: Sequence[str | None] = [suite] if suite or not layout else layout.suites or [None]
-    return merge_matrix(suites, named=layout.named if layout else ())
+    return merge_matrix(suites, named=layout.named if layout else (), simulated=simulated)
 
 
 def choose_layout(report: Report, layout: Layout | None, metric: str | None) -> Layout:
@@ -273,7 +275,7 @@ def export(
     chosen = _named_layout(layout)
     if run is None and not matrix and chosen is None:
         raise typer.BadParameter("give a RUN, a --layout, or --matrix for all runs of a suite", param_hint="RUN")
-    report = _asked_report(run, chosen, matrix=matrix, suite=suite)
+    report = _asked_report(run, chosen, matrix=matrix, suite=suite, simulated=False)
     text = render_markdown(report_page(report, choose_layout(report, chosen, metric), local_profiles()))
     if output is None:
         return print_text(text, nl=False)
@@ -297,6 +299,7 @@ def show(
     metric: MetricName = None,
     matrix: Matrix = False,
     suite: MatrixSuite = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Only runs of simulated engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run, or many merged: tables and verdicts.
@@ -317,9 +320,10 @@ def show(
     if run is None and not matrix and chosen is None:
         from sparkdash.bench import run_folder
 
-        found = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
+        known = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
+        found = {place: run for place, run in known.items() if run.simulated or not simulated}
         return print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
-    report = _asked_report(run, chosen, matrix=matrix, suite=suite)
+    report = _asked_report(run, chosen, matrix=matrix, suite=suite, simulated=simulated)
     if as_json:
         return print_json(report)
     return _draw(report, choose_layout(report, chosen, metric))
