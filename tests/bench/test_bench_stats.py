@@ -122,7 +122,7 @@ def test_a_single_cell_is_no_family() -> None:
 def test_fewer_than_four_prompts_only_hint() -> None:
     shared = shared_fits(table(random.Random(6), 2, prompts=3), ("A", "B"), "A")
     assert family_levels(shared, "A", FEW) == {}
-    assert hinted_arms(shared, "A", FEW) == {"B": "3 prompts"}
+    assert hinted_arms(shared, "A", FEW) == {"B": "3 common prompts"}
     assert hinted_arms(shared, "A", few_prompts(BenchMetric.AGGREGATE)) == {}
 
 

@@ -31,7 +31,7 @@ def rates(*figures: float) -> dict[Any, float]:
     ((56.5, 40.0, 50.0), {}, "B is faster in 1 and slower in 1 of 3 cells. Choose by the cells that you use."),
     ((50.0, 50.0, 50.0), {}, "B is as fast as A in all 3 cells, as far as this can tell. Keep either."),
     ((56.5, 56.5, 56.5), {"mode": Mode.SCREEN}, "B looks 13 % faster, which one launch of each cannot show. Measure with `--mode standard`."),
-    ((56.5, 56.5, 56.5), {"reps": 2}, "B looks 13 % faster, which 2 prompts cannot show. Take a larger suite, such as `--suite seeds`."),
+    ((56.5, 56.5, 56.5), {"reps": 2}, "B looks 13 % faster, which 2 common prompts cannot show. Take a larger suite, such as `--suite seeds`."),
     ((56.5, 56.5, 56.5), {"maths": {"A": 48, "B": 3}}, "B is 13 % faster in all 3 cells, but fewer of its answers are right. Keep A."),
     ((56.5, 56.5, 56.5), {"provenance": {"A": {"thinking": True}, "B": {"thinking": False}}}, "B and A cannot be compared. The thinking flag differs: off in B, on in A."),
     ((), {}, "No cell of both B and A was measured yet, so nothing can be said."),
