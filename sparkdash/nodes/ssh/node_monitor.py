@@ -116,18 +116,18 @@ class NodeMonitor:
         self._failures = 0
         self.reason = None
         before = self.state.facts and self.state.facts.boot
-        self._take(facts)
-        if before and facts.boot and facts.boot != before:
-            self._orders.restarted(self.node.name)
-        LOG.info("a node can be reached", node=self.node.name)
-        self._orders.returned(self.node.name)
         tasks = [asyncio.create_task(self._refresh_facts())]
-        if self.figures is None:
-            self.settled.set()
-        else:
-            tasks.append(asyncio.create_task(self._follow(self.figures)))
-            tasks.append(asyncio.create_task(self._settle(self.figures)))
         try:
+            if self.figures is not None:  # a node whose memory is not known is of no use yet
+                tasks.append(asyncio.create_task(self._follow(self.figures)))
+                with contextlib.suppress(SparkdashError):
+                    await self.figures.fresh_memory()
+            self._take(facts)
+            if before and facts.boot and facts.boot != before:
+                self._orders.restarted(self.node.name)
+            LOG.info("a node can be reached", node=self.node.name)
+            self._orders.returned(self.node.name)
+            self.settled.set()
             await self._loss.wait()
         finally:
             for task in tasks:
@@ -179,13 +179,6 @@ class NodeMonitor:
             self._stale.clear()
             with contextlib.suppress(SparkdashError):
                 self._take(await self._orders.read_facts(self.connection))
-
-    async def _settle(self, figures: NodeFigures) -> None:
-        """Count the first try as ended once the node tells its memory: without it nothing is placed there."""
-        if not self.settled.is_set():
-            with contextlib.suppress(SparkdashError):
-                await figures.fresh_memory()
-            self.settled.set()
 
     async def _follow(self, figures: NodeFigures) -> None:
         while True:
