@@ -262,6 +262,7 @@ def test_the_boxes_behind_a_port_are_found_and_added_once_each(spark: HostDaemon
         assert "No new box with sshd answers behind eth0." in again.stderr
     finally:
         registry.write_text(before)
+        spark.post("/api/reload", {})
 
 
 RAY = HERE / ".ray"
