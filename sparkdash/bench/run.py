@@ -123,7 +123,7 @@ class Run(Frozen):
     version: str | None = None
     ended_at: datetime | None = None
     displaced: tuple[str, ...] | None = None
-    """What ran before, the active one last; None once it is back. A resume after a kill brings it back."""
+    """Engines that ran before, the active one last; None once they are back. A resume after a kill brings them back."""
 
     @property
     def suite_options(self) -> str:

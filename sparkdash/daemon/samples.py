@@ -1,4 +1,4 @@
-"""What the store keeps of the bus: samples, notices, ended requests; and what it gives back at a start."""
+"""Samples, notices and ended requests on their way from the bus to the store, and back at a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of large free blocks, and of the kernel."""
+"""The doctor's words about large free blocks, and about the kernel."""
 
 from __future__ import annotations
 

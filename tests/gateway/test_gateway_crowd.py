@@ -95,14 +95,14 @@ async def test_idle_connections_go_for_new_clients_the_longest_idle_first() -> N
 
 
 async def refused(client: Stream) -> bool:
-    """Its connection is cut, and without an answer."""
+    """The connection is cut without an answer."""
     with suppress(ConnectionError):
         return not await client[0].read()
     return True
 
 
 async def test_who_finds_no_room_is_cut_and_who_is_served_is_left_alone() -> None:
-    """There is room again once somebody is through."""
+    """Somebody who is through makes room."""
     async with crowd(2) as box:
         busy = [await box.asks(path="/slow") for _ in range(2)]
         assert await refused(await box.asks())

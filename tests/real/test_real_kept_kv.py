@@ -89,7 +89,7 @@ def test_with_another_template_everything_is_computed_again(keeper: Any) -> None
 
 
 def test_a_restored_prompt_that_is_answered_otherwise_is_told_and_nothing_is_restored(keeper: Any) -> None:
-    """Its file is as long as before and holds other values, as a bad disk makes them."""
+    """The file is as long as before and holds other values, as a bad disk makes them."""
     left(keeper)
     assert len(saved(keeper)) == 1
     proof = folder(keeper) / "proof.bin"

@@ -38,7 +38,7 @@ CASES: dict[ServerKind, tuple[dict[str, Any], tuple[str, dict[str, Any]]]] = {
     ServerKind.TEI: ({}, VECTOR),
     ServerKind.KOKORO: (FIXED, ("/v1/audio/speech", {"input": "One.", "voice": "af_bella"})),
 }
-"""What each profile adds, and a request."""
+"""Additions of each profile, and a request."""
 
 
 @pytest.fixture(scope="module")
