@@ -20,15 +20,6 @@ PYTHON = (sys.executable, "-P")
 """Interpreter for our own programs: without -P a `json.py` in the folder where it is started would run as code."""
 
 
-def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this installation, which no package index has."""
-    if "pipx" in Path(sys.prefix).parts:
-        return f"pipx runpip sparkdash install 'sparkdash[{extra}]'"
-    if Path(sys.prefix).match("uv/tools/*"):
-        return f"uv tool install --force '.[{extra}]' (in the checkout)"
-    return f"{sys.executable} -m pip install 'sparkdash[{extra}]'"
-
-
 def home_relative(file: Path) -> str:
     whole, home = file.expanduser().absolute(), Path.home()
     return f"~/{whole.relative_to(home)}" if whole.is_relative_to(home) else str(whole)

@@ -44,13 +44,12 @@ from sparkdash.supervisor import Supervisor, Tools
 from sparkdash.supervisor.canary import Canaries
 from sparkdash.supervisor.tools import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
-from sparkdash.tracing import RequestTracer
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
 
 
-def _gateway_deps(daemon: Daemon, listeners: Listeners, tracer: RequestTracer, replicas: ReplicaChoice) -> Deps:
+def _gateway_deps(daemon: Daemon, listeners: Listeners, replicas: ReplicaChoice) -> Deps:
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     on_box = not parts.simulated
 
@@ -65,12 +64,7 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, tracer: RequestTracer, r
         refresh=lambda: reloading.refresh(daemon),
         shutdown=partial(control_actions.shutdown, daemon),
         choices=lambda: supervisor.settings.any,
-        record=record_in(
-            store.record_request,
-            supervisor.served,
-            daemon.exporter.record,
-            *((tracer.record,) if tracer.is_on else ()),
-        ),
+        record=record_in(store.record_request, supervisor.served, daemon.exporter.record),
         metrics=daemon.exporter.page,
         history=store.history,
         keys=listeners.keys,
@@ -147,7 +141,6 @@ async def _composed(
     async with (
         Upstream() as upstream,
         Store.opened(database, bus.publish, most_bytes) as store,
-        RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
         kept_homes(paths.state_dir() / "replicas.json") as replicas,
     ):
         restore_past(bus, store)
@@ -161,7 +154,7 @@ async def _composed(
         if daemon.others is not None:
             daemon.others.attach(daemon.supervisor, store.record_kill)
         daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, database, most_bytes)
-        deps = _gateway_deps(daemon, listeners, tracer, replicas)
+        deps = _gateway_deps(daemon, listeners, replicas)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
         daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())

@@ -84,8 +84,6 @@ class Request:
     """Whether sparkdash itself made the request: the demo's traffic."""
     session: str | None = None
     """Session of the client, as a header of the request names it."""
-    traceparent: str | None = None
-    """Span of the client below which the request's own spans come, in the form of W3C's trace context."""
 
 
 class Task(StrEnum):

@@ -147,7 +147,7 @@ def test_nothing_that_is_needed_is_missing_after_the_install(installed: Installe
     assert installed.run(f"{installed.environment}/bin/python", "-m", "pip", "check").returncode == 0
     script = (
         "import importlib, pkgutil, sparkdash\n"
-        "skip = ('translate.', '__main__', 'bench.report', 'tracing.otlp', 'web.server')\n"
+        "skip = ('translate.', '__main__', 'bench.report', 'web.server')\n"
         "for one in pkgutil.walk_packages(sparkdash.__path__, 'sparkdash.'):\n"
         "    if not any(word in one.name for word in skip):\n"
         "        importlib.import_module(one.name)\n"

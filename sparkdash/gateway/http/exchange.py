@@ -28,7 +28,6 @@ from sparkdash.gateway.http.headers import (
     HeaderList,
     RequestHeaders,
     session_of,
-    trace_of,
 )
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
@@ -110,7 +109,7 @@ class ParsedHead:
 
     __slots__ = (
         "agent", "coding", "connection", "content_type", "engine_memo", "headers", "key_memo", "method", "path",
-        "priority", "query", "raw_headers", "raw_path", "session", "token", "traceparent", "unix", "via",
+        "priority", "query", "raw_headers", "raw_path", "session", "token", "unix", "via",
     )  # fmt: skip
 
     def __init__(
@@ -139,7 +138,7 @@ class ParsedHead:
         """Compression of the body; empty without one."""
         self.content_type = headers.get(b"content-type") or ""
         self.agent = (headers.get(b"user-agent") or "")[:AGENT]
-        self.session, self.traceparent = session_of(headers), trace_of(headers)
+        self.session = session_of(headers)
         self.priority = headers.get(_PRIORITY)
         self.token = headers.get(_LEASE)
         """Token of the client that holds the gateway exclusively."""

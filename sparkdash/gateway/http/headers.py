@@ -36,7 +36,6 @@ _SESSIONS = (
 )  # fmt: skip
 """Headers that name a client's session: the common one, Claude Code's, Codex's new and old, opencode's two."""
 _SESSION = re.compile(r"[\w.:-]{1,80}", re.ASCII)
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class RequestHeaders:
@@ -59,12 +58,6 @@ def session_of(headers: RequestHeaders) -> str | None:
     """Return the session that a header names; None without one, or for a value that is no plain word."""
     named = next((headers.get(name) for name in _SESSIONS if name in headers), None)
     return named if named is not None and _SESSION.fullmatch(named) else None
-
-
-def trace_of(headers: RequestHeaders) -> str | None:
-    """Return the client's place in a trace (W3C traceparent); None without one."""
-    named = headers.get(b"traceparent")
-    return named if named is not None and _TRACEPARENT.fullmatch(named) else None
 
 
 def headers_for_engine(headers: HeaderPairs, own: Mapping[str, str], connection: bytes = b"") -> HeaderList:

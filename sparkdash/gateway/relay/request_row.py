@@ -96,7 +96,7 @@ class RequestRow:
         facts = self._facts = _NEW.copy()
         facts["id"] = self.id
         facts["client"], facts["internal"] = identify_client(head.agent)
-        facts["session"], facts["traceparent"] = head.session, head.traceparent
+        facts["session"] = head.session
         facts["key"] = key
         facts["profile"] = profile
         facts["route"] = shown(route)
