@@ -537,6 +537,8 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
         finally:
             if "daemon" in vars(app):
                 await app.daemon.aclose()
+        if task is not None and task.cancelling():  # the app took it for an end of its own
+            raise asyncio.CancelledError
 
     try:
         asyncio.run(live())

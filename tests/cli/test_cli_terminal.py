@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from fake_daemon import FakeDaemon, engine, summary
+from fake_daemon import BIRTH, FakeDaemon, engine, summary
 from programs import Program
 
 from sparkdash import paths
@@ -24,6 +24,7 @@ from sparkdash.bench.plan import run_plan, suites, sweep
 from sparkdash.bench.run import Mode
 from sparkdash.cli.bench import measure
 from sparkdash.client.client import AsyncClient
+from sparkdash.domain.history import RecentFigures
 from sparkdash.domain.profile import EngineKind, Profile
 
 Terminal = Callable[..., tuple[int, str]]
@@ -204,19 +205,21 @@ DASHBOARD = ["-c", "from sparkdash.tui.app import run_dashboard; run_dashboard(b
 
 
 @pytest.mark.parametrize(
-    ("argv", "shown", "restored"),
+    ("argv", "connected", "shown", "restored"),
     [
-        (DASHBOARD, "\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
-        (["-m", "sparkdash", "status", "--watch"], "\x1b[?25l", ("\x1b[?25h",)),
+        (DASHBOARD, False, "\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
+        (DASHBOARD, True, "spark-1", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
+        (["-m", "sparkdash", "status", "--watch"], True, "\x1b[?25l", ("\x1b[?25h",)),
     ],
-    ids=["dashboard", "status"],
+    ids=["dashboard that waits", "dashboard", "status"],
 )
 def test_a_terminal_is_as_before_after_sigterm(
-    daemon: FakeDaemon, tmp_path: Path, argv: list[str], shown: str, restored: tuple[str, ...]
+    daemon: FakeDaemon, tmp_path: Path, argv: list[str], *, connected: bool, shown: str, restored: tuple[str, ...]
 ) -> None:
     """No mouse reports, no second screen, no hidden cursor; the dashboard is drawn there wherever its errors go."""
     ours, theirs = pty.openpty()
-    url = daemon.url if "status" in argv else "http://127.0.0.1:9"  # the dashboard waits for its daemon
+    daemon.past["recent"] = RecentFigures(begin=BIRTH, step_s=2.0)
+    url = daemon.url if connected else "http://127.0.0.1:9"
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "SPARKDASH_URL": url}
     with (tmp_path / "errors").open("wb") as errors:
         words = [sys.executable, *argv]
