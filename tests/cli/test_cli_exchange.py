@@ -63,6 +63,12 @@ def test_a_folder_that_is_not_there_yet_is_made(sparkdash: Run, script: Path, tm
     assert "profile: mine" in (folder / "mine.yaml").read_text()
 
 
+def test_the_help_names_every_format(sparkdash: Run) -> None:
+    told = " ".join(sparkdash("profiles", "import", "--help").out.split())
+    words = ("podman", "docker", "script", "compose", "quadlet", "sparkrun", "eugr", "llama-swap", "models.ini")
+    assert [word for word in words if word not in told] == []
+
+
 def test_several_profiles_need_a_folder(sparkdash: Run, tmp_path: Path) -> None:
     many = tmp_path / "many.sh"
     many.write_text(LINE * 2)
