@@ -71,12 +71,6 @@ async def test_a_responses_request_at_the_chat_door_is_told_so(house: Any) -> No
     assert house.supervisor.leases == []
 
 
-async def test_a_websocket_is_told_to_use_http(house: Any) -> None:
-    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "x", "sec-websocket-version": "13"}
-    reply = await house.client.get("/v1/responses", headers=headers)
-    assert (reply.status_code, reply.json()["error"]["code"]) == (426, "upgrade_required")
-
-
 def test_control_is_what_manages_the_box() -> None:
     """Ollama's paths share the prefix of our own, and belong to those who use a model."""
     control = (

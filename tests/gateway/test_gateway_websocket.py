@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
+from scripted import answering
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, EngineError
@@ -120,27 +121,27 @@ async def test_the_clients_close_reaches_the_engine_with_its_code(house: Any) ->
     assert (await house.ended()).state is RequestState.DONE
 
 
+async def refusal(house: Any, path: str = URL, **headers: str) -> Any:
+    """The error that the client library raises for a handshake without a 101."""
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(house.base + path, headers=headers)
+    return refused.value
+
+
 async def test_a_refusal_without_a_wait_has_its_true_status(house: Any) -> None:
     house.supervisor.error = AdmissionError("No room.", code="queue_full", status=503, retry_after=7)
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(house.base + URL)
-    assert (refused.value.status, refused.value.headers["retry-after"]) == (503, "7")  # type: ignore[index]
+    refused = await refusal(house)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "7")
 
 
-async def test_an_unknown_model_is_a_404(house: Any) -> None:
-    house.supervisor.error = AdmissionError("No such model.", code="model_not_found", status=404)
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(house.base + "/v1/realtime?model=nothing")
-    assert refused.value.status == 404
-
-
-async def test_a_foreign_page_gets_no_socket(house: Any) -> None:
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(house.base + URL, headers={"Origin": "https://evil.example"})
-    assert refused.value.status == 403
+@pytest.mark.parametrize(
+    ("path", "headers", "status"), [(URL, {"Origin": "https://evil.example"}, 403), ("/v1/responses", {}, 426)]
+)
+async def test_a_foreign_page_and_another_path_get_no_socket(
+    house: Any, path: str, headers: dict[str, str], status: int
+) -> None:
+    assert (await refusal(house, path, **headers)).status == status
 
 
 async def test_an_engine_that_is_gone_before_it_took_over_costs_only_time(house: Any) -> None:
@@ -154,43 +155,16 @@ async def test_an_engine_that_is_gone_before_it_took_over_costs_only_time(house:
 
 async def test_the_engines_refusal_passes_with_its_status(house: Any) -> None:
     """A model without realtime has no such route."""
-    body = b'{"error":{"message":"no such route","code":"not_found"}}'
-    async with refusing_engine(404, body) as url, aiohttp.ClientSession() as session:
-        house.supervisor.url = url
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(house.base + URL)
-    assert refused.value.status == 404
+    house.engine.script = answering(b'{"error":{"message":"no such route","code":"not_found"}}', 404)
+    assert (await refusal(house)).status == 404
     row = await house.ended()
     assert (row.state, row.status, row.error) == (RequestState.FAILED, 404, "not_found")
 
 
-@asynccontextmanager
-async def refusing_engine(status: int, body: bytes) -> AsyncIterator[str]:
-    async def serve(_request: web.Request) -> web.Response:
-        return web.Response(status=status, body=body, content_type="application/json")
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-def handshake(path: str = URL, *more: str, version: str = "13") -> bytes:
-    lines = [
-        f"GET {path} HTTP/1.1",
-        "Host: 127.0.0.1",
-        "Connection: keep-alive, Upgrade",
-        "Upgrade: WebSocket",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        f"Sec-WebSocket-Version: {version}",
-        *more,
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+HANDSHAKE = (
+    f"GET {URL} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+).encode()
 
 
 async def test_a_plain_get_is_told_that_it_is_a_websocket(house: Any) -> None:
@@ -214,10 +188,7 @@ async def test_a_socket_counts_within_its_keys_limit(house: Any, tmp_path: Path)
         async with connected(house, headers=headers) as socket:
             await socket.send_str("x")
             await socket.receive_str()
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-                await session.ws_connect(house.base + URL, headers=headers)
-    assert refused.value.status == 429
+        assert (await refusal(house, **headers)).status == 429
 
 
 async def test_an_engines_own_websocket_is_passed_unchanged(house: Any) -> None:
@@ -227,13 +198,6 @@ async def test_an_engines_own_websocket_is_passed_unchanged(house: Any) -> None:
             await socket.send_str('{"type":"session.update","model":"alpha"}')
             assert await socket.receive_str() == '{"type":"session.update","model":"alpha"}'
         assert str(seen[0].rel_url) == "/ws?clientId=7"
-
-
-async def test_other_paths_have_no_websocket(house: Any) -> None:
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(house.base + "/v1/responses")
-    assert refused.value.status == 426
 
 
 async def test_a_stalled_client_holds_the_engine_up_and_not_the_memory(house: Any) -> None:
@@ -251,7 +215,7 @@ async def test_a_stalled_client_holds_the_engine_up_and_not_the_memory(house: An
     async with engine_that(flood) as (url, _):
         house.supervisor.url = url
         reader, writer = await asyncio.open_connection(*house.base.removeprefix("http://").split(":"), limit=2**16)
-        writer.write(handshake())
+        writer.write(HANDSHAKE)
         await reader.readuntil(b"\r\n\r\n")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(enough.wait(), 0.3)
@@ -278,10 +242,7 @@ async def test_a_load_that_fails_has_its_true_status(house: Any) -> None:
     house.supervisor.gate.clear()
     house.supervisor.error = EngineError("It ran out of memory.", code="out_of_memory")
     asyncio.get_running_loop().call_later(0.1, house.supervisor.gate.set)
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(house.base + URL)
-    assert refused.value.status == 400
+    assert (await refusal(house)).status == 400
     row = await house.ended()
     assert (row.state, row.error) == (RequestState.FAILED, "out_of_memory")
 
@@ -361,7 +322,7 @@ async def test_a_client_that_vanishes_frees_the_engine(house: Any) -> None:
     async with engine_that(wait) as (url, _):
         house.supervisor.url = url
         reader, writer = await asyncio.open_connection(*house.base.removeprefix("http://").split(":"))
-        writer.write(handshake())
+        writer.write(HANDSHAKE)
         answer = await reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 101 ")
         assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".lower() in answer.lower()
