@@ -271,6 +271,12 @@ class House:
         body = {"model": "alpha", "messages": [], "stream": stream, **asked, **more}
         return await self.client.post("/v1/chat/completions", json=body)
 
+    async def connect(self, said: bytes = b"", **how: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A client that no library keeps to the rules."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.base.rpartition(":")[2]), **how)
+        writer.write(said)
+        return reader, writer
+
     async def until(self, seen: Callable[[Snapshot], bool]) -> Snapshot:
         subscription = self.bus.subscribe()
         try:

@@ -5,35 +5,38 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
-from scripted import ok, streaming
+from scripted import Hanging, answering, dying, ok, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineDeadError, EngineError, UpstreamError
 from sparkdash.gateway.relay import fallbacks
+from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.settings import Settings
 
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+DEAD = (
+    b'{"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", '
+    b'"type": "InternalServerError", "param": null, "code": 500}}'
+)
+"""vLLM's last words, as recorded."""
 
 
 async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
     """Closing the client's connection closes the engine's and ends the lease; the row says gone, and about how much came."""
-    left = asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n' * 3)
-        await wire.client_left()
-        left.set()
-
-    house.engine.script = script
-    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+    house.engine.script = script = Hanging(WORD * 3)
+    async with house.client.stream("POST", CHAT, json={"model": "alpha", "stream": True}) as reply:
         await anext(reply.aiter_raw())
-    await asyncio.wait_for(left.wait(), 60)
+    await asyncio.wait_for(script.left.wait(), 60)
     await house.supervisor.left.wait()
     assert house.supervisor.open == 0
     row = await house.ended()
@@ -43,25 +46,17 @@ async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "last"),
     [
-        ("/v1/chat/completions", b"data: [DONE]\n\n"),
-        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
-        ("/v1/responses", b'event: response.completed\ndata: {"type":"response.completed"}\n\n'),
+        (CHAT, DONE),
+        (MESSAGES, STOP),
+        (RESPONSES, b'event: response.completed\ndata: {"type":"response.completed"}\n\n'),
     ],
 )
 async def test_a_client_that_hangs_up_at_the_last_event_has_its_whole_answer(
     house: Any, path: str, last: bytes
 ) -> None:
     """The official clients close at the last event, before the engine has: the row says done, with its figures."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(
-            b'data: {"usage":{"prompt_tokens":3,"completion_tokens":5,"input_tokens":3,"output_tokens":5}}\n\n'
-        )
-        await wire.chunk(last)
-        await wire.client_left()
-
-    house.engine.script = script
+    counts = b'{"prompt_tokens":3,"completion_tokens":5,"input_tokens":3,"output_tokens":5}'
+    house.engine.script = Hanging(b'data: {"usage":%b}\n\n' % counts, last)
     async with house.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
         async for chunk in reply.aiter_raw():
             if last in chunk:
@@ -71,45 +66,21 @@ async def test_a_client_that_hangs_up_at_the_last_event_has_its_whole_answer(
 
 
 async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: Any) -> None:
-    asked, left = asyncio.Event(), asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        asked.set()
-        await wire.client_left()
-        left.set()
-
-    house.engine.script = script
+    house.engine.script = script = Hanging()
     call = asyncio.create_task(house.chat())
-    await asked.wait()
+    await script.asked.get()
     call.cancel()
-    await asyncio.wait_for(left.wait(), 60)
+    await asyncio.wait_for(script.left.wait(), 60)
     assert (await house.ended()).state is RequestState.GONE
-
-
-@pytest.mark.parametrize(
-    ("path", "last"),
-    [
-        ("/v1/chat/completions", b"data: [DONE]\n\n"),
-        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
-    ],
-)
-async def test_an_engine_that_dies_behind_its_last_event_has_answered(house: Any, path: str, last: bytes) -> None:
-    """Frozen before it could end the body, it left an error behind `[DONE]`, and a failed row."""
-    house.engine.script = streaming(WORD + last, dies=True)
-    reply = await house.client.post(path, json={"model": "alpha", "stream": True})
-    assert reply.content == WORD + last
-    row = await house.ended()
-    assert (row.state, row.error) == (RequestState.DONE, None)
 
 
 async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) -> None:
     """Chat: an error object, then [DONE]; a frame that was cut is ended first; nothing is sent twice."""
-
     house.engine.script = streaming(WORD, dies=True)
     reply = await house.chat(stream=True)
     assert reply.status_code == 200
     before, error, done = reply.content.removesuffix(b"\n\n").split(b"\n\n")
-    assert (before + b"\n\n", done) == (WORD, b"data: [DONE]")
+    assert (before + b"\n\n", done + b"\n\n") == (WORD, DONE)
     told = json.loads(error.removeprefix(b"data: "))["error"]
     assert (told["code"], told["type"], told["src"]) == ("engine_died", "server_error", "sparkdash")
     assert told["message"].startswith("alpha broke off in the middle of its answer")
@@ -121,40 +92,21 @@ async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) 
 
 async def test_a_cut_frame_is_ended_before_the_error(house: Any) -> None:
     """Half a line must not swallow the error that follows it."""
-
     house.engine.script = streaming(WORD + b'data: {"cho', dies=True)
     content = (await house.chat(stream=True)).content
     assert b'data: {"cho\n\ndata: {"error":' in content
 
 
-@pytest.mark.parametrize(
-    ("route", "frame", "ends"),
-    [
-        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: error\n"),
-        (
-            "/v1/responses",
-            b'event: response.created\ndata: {"response":{"id":"resp_9"},"sequence_number":0}\n\n',
-            b"event: response.failed\n",
-        ),
-    ],
-)
-async def test_other_protocols_hear_of_it_in_their_own_words(house: Any, route: str, frame: bytes, ends: bytes) -> None:
-    """Messages gets `event: error`, responses `response.failed` with the engine's id and the next number, then `error`."""
-
-    house.engine.script = streaming(frame, dies=True)
-    reply = await house.client.post(route, json={"model": "alpha", "stream": True})
-    frames = reply.content.removesuffix(b"\n\n").split(b"\n\n")
-    last = frames[-2] if route == "/v1/responses" else frames[-1]
-    assert last.startswith(ends)
-    body = json.loads(last.split(b"data: ", 1)[1])
-    if route == "/v1/responses":
-        error = json.loads(frames[-1].removeprefix(b"event: error\ndata: "))
-        assert (error["type"], error["sequence_number"], error["code"]) == ("error", 2, "server_error")
-        assert error["message"] == error["error"]["message"] == body["response"]["error"]["message"]
-        assert (body["response"]["id"], body["sequence_number"]) == ("resp_9", 1)
-        assert (body["response"]["status"], body["response"]["error"]["code"]) == ("failed", "server_error")
-    else:
-        assert body["error"]["type"] == "api_error"
+async def test_a_response_that_breaks_off_ends_with_its_own_id_and_numbers(house: Any) -> None:
+    """`response.failed` with the engine's id and the next number, then `error`, which alone the SDKs' helpers read."""
+    opening = b'event: response.created\ndata: {"response":{"id":"resp_9"},"sequence_number":0}\n\n'
+    house.engine.script = streaming(opening, dies=True)
+    reply = await house.client.post(RESPONSES, json={"model": "alpha", "stream": True})
+    _, failed, error = (json.loads(frame.split(b"data: ", 1)[1]) for frame in reply.content.split(b"\n\n")[:-1])
+    assert (failed["type"], failed["response"]["id"], failed["sequence_number"]) == ("response.failed", "resp_9", 1)
+    assert (failed["response"]["status"], failed["response"]["error"]["code"]) == ("failed", "server_error")
+    assert (error["type"], error["sequence_number"], error["code"]) == ("error", 2, "server_error")
+    assert error["message"] == error["error"]["message"] == failed["response"]["error"]["message"]
 
 
 def until_close(*frames: bytes) -> Any:
@@ -162,29 +114,29 @@ def until_close(*frames: bytes) -> Any:
 
     async def script(_seen: Any, wire: Any) -> None:
         await wire.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
-        for frame in frames:
-            await wire.raw(frame)
+        await wire.raw(b"".join(frames))
         wire.writer.close()
 
     return script
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
 @pytest.mark.parametrize(
     ("route", "frame", "ends"),
     [
-        ("/v1/chat/completions", WORD, b"data: [DONE]"),
-        ("/v1/messages", b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: error\n"),
-        ("/v1/responses", b'event: response.created\ndata: {"response":{}}\n\n', b"event: response.failed\n"),
+        (CHAT, WORD, DONE),
+        (MESSAGES, b'event: message_start\ndata: {"type":"message_start"}\n\n', b'event: error\ndata: {"type":"error"'),
+        (RESPONSES, b'event: response.created\ndata: {"response":{}}\n\n', b"event: response.failed\n"),
     ],
 )
-async def test_a_connection_that_ends_before_the_streams_last_event_is_a_death(
-    house: Any, route: str, frame: bytes, ends: bytes
+async def test_a_stream_without_its_last_event_is_a_death_told_in_its_own_protocol(
+    house: Any, route: str, frame: bytes, ends: bytes, is_reset: bool
 ) -> None:
     """Where only the end of the connection ends the body, a death looks like an end: the dialect's last event tells."""
-    house.engine.script = until_close(frame)
+    house.engine.script = streaming(frame, dies=True) if is_reset else until_close(frame)
     reply = await house.client.post(route, json={"model": "alpha", "stream": True})
     assert reply.content.startswith(frame)
-    assert any(one.startswith(ends) for one in reply.content.removesuffix(b"\n\n").split(b"\n\n")[-2:])
+    assert ends in reply.content
     assert b"broke off in the middle of its answer" in reply.content
     row = await house.ended()
     assert (row.state, row.error) == (RequestState.FAILED, "engine_died")
@@ -192,58 +144,21 @@ async def test_a_connection_that_ends_before_the_streams_last_event_is_a_death(
 
 
 @pytest.mark.parametrize(
-    "frames",
+    ("path", "end", "is_reset"),
     [
-        (WORD, b"data: [DONE]\n\n"),
-        (WORD, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'),
-        (b'data: {"error":{"message":"worker lost","code":500}}\n\n',),
+        (CHAT, DONE, False),
+        (CHAT, DONE, True),
+        (MESSAGES, STOP, True),
+        (CHAT, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n', False),
+        (CHAT, b'data: {"error":{"message":"worker lost","code":500}}\n\n', False),
     ],
-    ids=["done", "a reason", "an error"],
 )
-async def test_a_stream_that_says_that_it_is_over_is_over(house: Any, frames: tuple[bytes, ...]) -> None:
-    """With [DONE], with the engine's reason, or with its own error: nothing is added, however the connection ends."""
-    house.engine.script = until_close(*frames)
-    reply = await house.chat(stream=True)
-    assert reply.content == b"".join(frames)
-    assert house.supervisor.unwell == []
-
-
-async def test_a_stream_that_ends_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
-    async with tools.engine_on_a_socket(until_close()) as dying:
-        house.supervisor.urls = [dying.url]
-        house.engine.script = streaming(WORD, b"data: [DONE]\n\n")
-        reply = await house.chat(stream=True)
-    assert reply.content == WORD + b"data: [DONE]\n\n"
-    assert (await house.ended()).state is RequestState.DONE
-
-
-async def test_an_engine_that_tells_of_its_own_death_ends_its_stream_with_the_reason(
-    house: Any, recorded_body: Any
-) -> None:
-    """vLLM's crash frame names none. What came before it passes unchanged, the supervisor hears of it, and the row says why."""
-    recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
-    dies_at = recorded.index(b'data: {"error"')
-    read = asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(recorded[:dies_at])
-        await read.wait()
-        await wire.chunk(recorded[dies_at:])
-        await wire.end()
-
-    house.engine.script = script
-    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
-        got = b""
-        async for piece in reply.aiter_raw():
-            got += piece
-            read.set()
-    assert got.startswith(recorded[:dies_at])
-    told, done = got[dies_at:].split(b"\n\n")[:-1]
-    assert (json.loads(told.removeprefix(b"data: "))["error"]["src"], done) == ("sparkdash", b"data: [DONE]")
-    row = await house.ended()
-    assert (row.state, row.error, row.status) == (RequestState.FAILED, "engine_died", 502)
-    assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
+async def test_a_stream_that_says_that_it_is_over_is_over(house: Any, path: str, end: bytes, is_reset: bool) -> None:
+    """By its last event, the engine's reason or its own error: nothing is added, however the connection ends."""
+    house.engine.script = streaming(WORD, end, dies=True) if is_reset else until_close(WORD, end)
+    reply = await house.client.post(path, json={"model": "alpha", "stream": True})
+    assert reply.content == WORD + end
+    assert (await house.ended()).error == ("engine_error" if b"error" in end else None)
 
 
 async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
@@ -257,25 +172,39 @@ async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
     assert (await house.ended()).error == "engine_died"
 
 
-async def test_a_request_whose_engine_dies_unanswered_is_queued_once_more(house: Any, tools: Any) -> None:
-    async def die(_seen: Any, wire: Any) -> None:
-        wire.abort()
-
-    async with tools.engine_on_a_socket(die) as dying:
-        house.supervisor.urls = [dying.url]
-        reply = await house.chat()
-    assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
-    assert [error.code for error in house.supervisor.unwell] == ["engine_died"]
+@pytest.mark.parametrize(
+    ("script", "stream", "kind"),
+    [
+        (dying, False, UpstreamError),
+        (until_close(), True, UpstreamError),
+        (answering(DEAD, 500), False, EngineDeadError),
+        (answering(DEAD, 500), True, EngineDeadError),
+        (streaming(b"data: " + DEAD + b"\n\n", DONE), True, EngineDeadError),
+    ],
+    ids=["no answer", "no event", "last words", "last words for a stream", "last words in a stream"],
+)
+async def test_a_request_whose_engine_dies_without_an_answer_is_answered_by_the_next(
+    house: Any, tools: Any, script: Any, stream: bool, kind: type[UpstreamError]
+) -> None:
+    """vLLM answers 500 before it exits, or has sent its 200 when it dies in the prefill: the client has no byte of it."""
+    body = WORD + DONE if stream else b'{"choices":[]}'
+    async with tools.engine_on_a_socket(script) as dead:
+        house.supervisor.urls = [dead.url]
+        house.engine.script = streaming(body) if stream else answering(body)
+        reply = await house.chat(stream=stream)
+    assert (reply.status_code, reply.content, len(dead.seen), len(house.engine.seen)) == (200, body, 1, 1)
+    assert [(type(error), error.code) for error in house.supervisor.unwell] == [(kind, "engine_died")]
     assert (await house.ended()).state is RequestState.DONE
 
 
-async def test_it_is_queued_once_only(house: Any) -> None:
-    async def die(_seen: Any, wire: Any) -> None:
-        wire.abort()
-
-    house.engine.script = die
+@pytest.mark.parametrize(("script", "words"), [(dying, "alpha"), (answering(DEAD, 500), "EngineCore encountered")])
+async def test_it_is_sent_to_one_more_engine_only(house: Any, script: Any, words: str) -> None:
+    """Then a 502 with the engine's words."""
+    house.engine.script = script
     reply = await house.chat()
-    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_died")
+    told = reply.json()["error"]
+    assert (reply.status_code, told["code"], told["src"]) == (502, "engine_died", "sparkdash")
+    assert words in told["message"]
     assert house.supervisor.leases == ["alpha"] * 2
 
 
@@ -287,7 +216,7 @@ async def test_a_request_waits_for_an_engine_that_takes_no_connection(
     monkeypatch.setattr(fallbacks, "PAUSE_S", 0.001)
     house.app.__init__(replace(house.app._deps, settings=Settings(hold_headers_s=0.0)))
     house.supervisor.urls = ["http://127.0.0.1:1"] * 5
-    house.engine.script = streaming(WORD, b"data: [DONE]\n\n") if stream else ok
+    house.engine.script = streaming(WORD, DONE) if stream else ok
     reply = await house.chat(stream=stream)
     assert (reply.status_code, house.supervisor.leases) == (200, ["alpha"] * 6)
     assert reply.content.endswith(b"[DONE]\n\n" if stream else b'{"ok":true}')
@@ -305,80 +234,70 @@ async def test_the_wait_for_such_an_engine_has_an_end(house: Any, monkeypatch: p
     assert reply.headers["retry-after"] == "10"
 
 
-async def hang(_seen: Any, wire: Any) -> None:
-    """An engine that takes the request and never answers."""
-    await wire.client_left()
-
-
-def hanging_once(asked: asyncio.Event) -> Any:
-    """Script of an engine that never answers its first request, and any later one at once."""
-
-    async def hang_once(_seen: Any, wire: Any) -> None:
-        if asked.is_set():
-            await wire.answer(b"{}")
-        else:
-            asked.set()
-            await wire.client_left()
-
-    return hang_once
-
-
-async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
-    """The supervisor sees the death before the socket does: the request goes to the next engine at once."""
-    asked = asyncio.Event()
-    house.engine.script = hanging_once(asked)
-    call = asyncio.create_task(house.chat())
-    await asked.wait()
-    house.supervisor.lost.set_result(EngineError("killed by the kernel.", code="out_of_memory"))
-    assert (await call).status_code == 200
-    assert [error.code for error in house.supervisor.unwell] == ["out_of_memory"]
-    assert len(house.engine.seen) == 2
-
-
 def cut_by_a_swap() -> UpstreamError:
     """Reason of a lease that outlives the drain of a swap."""
     return UpstreamError("cut to make room.", code="cut", status=503, retry_after=10.0)
 
 
-async def test_a_request_that_a_swap_cuts_before_its_first_byte_is_queued_once_more(house: Any) -> None:
-    """A request whose client has seen nothing waits for its engine's next turn."""
-    asked = asyncio.Event()
-    house.engine.script = hanging_once(asked)
-    call = asyncio.create_task(house.chat())
-    await asked.wait()
-    house.supervisor.lost.set_result(cut_by_a_swap())
-    assert (await call).status_code == 200
-    assert house.supervisor.leases == ["alpha"] * 2
+def stopped() -> EngineError:
+    return EngineError("cut as its engine was stopped.", code="cut")
 
 
-async def test_a_request_that_swaps_cut_twice_is_told_to_come_back(house: Any) -> None:
-    """A cut is the box's doing: an agent that reads 400 takes it for a mistake of its own."""
-    asked: asyncio.Queue[None] = asyncio.Queue()
+def stuck() -> EngineError:
+    return EngineError("alpha stopped making progress: no token for 2m.", code="engine_stuck")
 
-    async def hang_always(_seen: Any, wire: Any) -> None:
-        asked.put_nowait(None)
-        await wire.client_left()
 
-    house.engine.script = hang_always
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "reason", [EngineError("killed by the kernel.", code="out_of_memory"), cut_by_a_swap(), stuck()]
+)
+async def test_a_request_whose_engine_is_lost_before_the_first_byte_waits_for_the_next(
+    house: Any, reason: EngineError | UpstreamError, stream: bool
+) -> None:
+    """The supervisor sees the death before the socket does; the lost engine sees its connection close."""
+    house.engine.script = lost = Hanging()
+    call = asyncio.create_task(house.chat(stream=stream))
+    await lost.asked.get()
+    house.engine.script = streaming(WORD, DONE) if stream else ok
+    house.supervisor.gate.clear()
+    house.supervisor.lost.set_result(reason)
+    await asyncio.wait_for(lost.left.wait(), 60)
+    await house.in_state(RequestState.WAITING)
+    house.supervisor.gate.set()
+    reply = await call
+    assert (reply.status_code, reply.content) == (200, WORD + DONE if stream else b'{"ok":true}')
+    assert house.supervisor.leases == ["alpha", "alpha"]
+    assert [error.code for error in house.supervisor.unwell] == [reason.code]
+    assert (await house.ended()).state is RequestState.DONE
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "headers"),
+    [(cut_by_a_swap(), 503, {"retry-after": "10"}), (stuck(), 502, {})],
+)
+async def test_a_request_that_loses_two_engines_is_told(
+    house: Any, reason: EngineError | UpstreamError, status: int, headers: dict[str, str]
+) -> None:
+    """A cut is the box's doing, after which one comes back; an engine that is stuck again may be so by the prompt."""
+    house.engine.script = lost = Hanging()
     call = asyncio.create_task(house.chat(stream=True))
     for _attempt in range(2):
-        await asked.get()
-        house.supervisor.lost.set_result(cut_by_a_swap())
+        await lost.asked.get()
+        house.supervisor.lost.set_result(reason)
     reply = await call
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
-    assert reply.json()["error"]["type"] == "server_error"
-    assert reply.headers["retry-after"] == "10"
-    assert "x-should-retry" not in reply.headers
+    told = reply.json()["error"]
+    assert (reply.status_code, told["code"], told["message"]) == (status, reason.code, reason.message)
+    assert {name: reply.headers[name] for name in ("retry-after", "x-should-retry") if name in reply.headers} == headers
     assert house.supervisor.leases == ["alpha"] * 2
-    assert (await house.ended()).error == "cut"
+    assert (await house.ended()).error == reason.code
 
 
 async def test_a_request_that_is_cut_as_a_person_stops_its_engine_is_over(house: Any) -> None:
     """A request cut by a person's stop is not queued again, which would restart the engine; nor is it the client's mistake."""
-    house.engine.script = hang
+    house.engine.script = lost = Hanging()
     call = asyncio.create_task(house.chat(stream=True))
-    await house.in_state(RequestState.PREFILL)
-    house.supervisor.lost.set_result(EngineError("cut as its engine was stopped.", code="cut"))
+    await lost.asked.get()
+    house.supervisor.lost.set_result(stopped())
     reply = await call
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
     assert reply.json()["error"]["type"] == "server_error"
@@ -388,26 +307,20 @@ async def test_a_request_that_is_cut_as_a_person_stops_its_engine_is_over(house:
     assert (await house.ended()).error == "cut"
 
 
-@pytest.mark.parametrize("reason", [cut_by_a_swap(), EngineError("cut as its engine was stopped.", code="cut")])
+@pytest.mark.parametrize("reason", [cut_by_a_swap(), stopped()])
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/v1/chat/completions", (b'"type":"server_error"', b'"code":"cut"')),
-        ("/v1/messages", (b'"type":"overloaded_error"', b'"code":"cut"')),
-        ("/v1/responses", (b'"code":"server_error"', b'"reason":"cut"')),
+        (CHAT, (b'"type":"server_error"', b'"code":"cut"')),
+        (MESSAGES, (b'"type":"overloaded_error"', b'"code":"cut"')),
+        (RESPONSES, (b'"code":"server_error"', b'"reason":"cut"')),
     ],
 )
 async def test_a_stream_that_is_cut_ends_with_the_reason(
     house: Any, path: str, words: tuple[bytes, ...], reason: EngineError | UpstreamError
 ) -> None:
     """In the stream, in words for the box's fault, and the engine's connection is closed."""
-
-    async def begin_and_hang(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
-        await wire.client_left()
-
-    house.engine.script = begin_and_hang
+    house.engine.script = Hanging(WORD)
     async with house.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
         pieces = reply.aiter_raw()
         await anext(pieces)
@@ -418,6 +331,26 @@ async def test_a_stream_that_is_cut_ends_with_the_reason(
     assert all(word in content for word in words), content
     assert b"invalid" not in content
     assert house.supervisor.leases == ["alpha"]
+
+
+async def test_a_stream_in_ollamas_words_ends_with_the_reason_too(house: Any) -> None:
+    house.engine.script = Hanging(WORD)
+    body = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
+    call = asyncio.create_task(house.client.post("/api/chat", json=body))
+    await house.in_state(RequestState.STREAMING)
+    house.supervisor.lost.set_result(stuck())
+    assert stuck().message in json.loads((await call).content.splitlines()[-1])["error"]
+
+
+def test_trouble_before_an_engine_is_found_stuck_does_not_cost_a_request_its_return() -> None:
+    """A frozen process takes no connections: each request fails twice before the engine is named."""
+    deps = SimpleNamespace(monotonic=time.monotonic)
+    context = SimpleNamespace(profile=None, route=None, deps=deps, name="a", conversation=None)
+    plan = RetryPlan(cast("Any", context))
+    refused, found_stuck = UpstreamError("No connection."), UpstreamError("a is stuck.", code="engine_stuck")
+    assert [plan.next_name(error) for error in (refused, found_stuck)] == ["a", "a"]
+    with pytest.raises(UpstreamError, match="a is stuck"):
+        plan.next_name(found_stuck)
 
 
 async def test_a_cut_is_told_though_the_client_reads_nothing(house: Any) -> None:

@@ -186,8 +186,8 @@ async def test_a_form_of_a_web_page_changes_nothing(house: Any, content_type: st
 )
 async def test_a_wrong_method_is_told_the_right_ones(house: Any, path: str, allowed: str) -> None:
     """405 with all methods of this very path, whatever the body is said to be."""
-    wrong = {"OPTIONS", "PUT", "PATCH", "POST", "DELETE"} - set(allowed.split(", "))
-    for method in wrong:
+    right = {*allowed.split(", "), *({"GET"} if path == "/api/bench/end" else ())}  # a run may be called so
+    for method in {"GET", "OPTIONS", "PUT", "PATCH", "POST", "DELETE"} - right:
         reply = await house.client.request(method, path, content=b"x=1", headers={"content-type": "text/plain"})
         assert (method, reply.status_code, reply.headers["allow"]) == (method, 405, allowed)
 

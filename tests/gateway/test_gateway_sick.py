@@ -9,7 +9,7 @@ import zlib
 from typing import Any
 
 import pytest
-from scripted import answering, streaming
+from scripted import Hanging, answering, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
@@ -30,6 +30,26 @@ def body(message: str) -> bytes:
     return json.dumps({"object": "error", "message": message, "type": "BadRequestError", "code": 400}).encode()
 
 
+OVERFLOWS = {
+    LLAMACPP: (6002, 4096),
+    body("The input (291793 tokens) is longer than the model's context length (262144 tokens)."): (291793, 262144),
+    body(
+        "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of "
+        "70000 tokens: 6000 tokens from the input messages and 64000 tokens for the completion."
+    ): (70000, 32768),
+    body("The sum of prompt length (72417.0), query length (0) should not exceed max_num_tokens (69632)"): (
+        72417,
+        69632,
+    ),
+    body(
+        "The sum of prompt length (4000) and query length (0) max_tokens (2048) should not exceed max_seq_len (4096)"
+    ): (6048, 4096),
+    body(
+        "`default_max_tokens` (-152) must be greater than 0, `default_max_tokens` (-152) = max_seq_len (8192) - "
+        "`splited_prompt_len` (8000) - `query_token_len` (344)"
+    ): (8344, 8192),
+}
+"""Engines' words for a prompt that is too long: tokens asked for, and the limit."""
 JINJA = b'{"error":{"code":400,"message":"Error: Jinja Exception: System message must be at the beginning."}}'
 TURNS = [{"role": role, "content": "x"} for role in ("system", "developer", "user")]
 
@@ -76,42 +96,9 @@ async def test_an_engines_404_about_a_model_is_its_own(house: Any) -> None:
     assert (reply.status_code, reply.content) == (404, words)
 
 
-@pytest.mark.parametrize(
-    ("told", "asked", "limit"),
-    [
-        (LLAMACPP, 6002, 4096),
-        (body("The input (291793 tokens) is longer than the model's context length (262144 tokens)."), 291793, 262144),
-        (
-            body(
-                "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of "
-                "70000 tokens: 6000 tokens from the input messages and 64000 tokens for the completion."
-            ),
-            70000,
-            32768,
-        ),
-        (
-            body("The sum of prompt length (72417.0), query length (0) should not exceed max_num_tokens (69632)"),
-            72417,
-            69632,
-        ),
-        (
-            body(
-                "The sum of prompt length (4000) and query length (0) max_tokens (2048) should not exceed max_seq_len (4096)"
-            ),
-            6048,
-            4096,
-        ),
-        (
-            body(
-                "`default_max_tokens` (-152) must be greater than 0, `default_max_tokens` (-152) = max_seq_len (8192) - "
-                "`splited_prompt_len` (8000) - `query_token_len` (344)"
-            ),
-            8344,
-            8192,
-        ),
-    ],
-)
-def test_every_engines_words_are_known(told: bytes, asked: int, limit: int) -> None:
+@pytest.mark.parametrize("told", OVERFLOWS, ids=str)
+def test_every_engines_words_are_known(told: bytes) -> None:
+    asked, limit = OVERFLOWS[told]
     error = overflow_error(told)
     assert error is not None
     assert (error.code, error.status) == ("context_length_exceeded", 400)
@@ -159,65 +146,37 @@ async def test_it_has_a_true_status_and_each_protocols_shape(house: Any, stream:
     assert {row.error for row in house.recorded} == {"context_length_exceeded"}
 
 
-async def test_any_other_400_passes_byte_for_byte(house: Any) -> None:
-    told = b'{"error":{"message":"max_tokens=99999 cannot be greater","code":400,"type":"BadRequestError"}}'
-
-    house.engine.script = answering(told, status=400, x_request_id="r1")
-    reply = await house.chat()
-    assert (reply.status_code, reply.content, reply.headers["x-request-id"]) == (400, told, "r1")
-    assert reply.headers["content-length"] == str(len(told))
-    assert (await house.ended()).error == "BadRequestError"
-
-
-VLLM_DEAD = (
-    b'{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.",'
-    b'"type":"InternalServerError","param":null,"code":500}}'
-)
+STREAM = {"model": "alpha", "stream": True}
 WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_an_engine_that_calls_itself_dead_is_asked_no_more(house: Any, tools: Any, stream: bool) -> None:
-    """vLLM answers 500 before it exits: nothing of that reaches the client, and the next engine answers."""
-    async with tools.engine_on_a_socket(answering(VLLM_DEAD, 500)) as dying:
-        house.supervisor.urls = [dying.url]
-        house.engine.script = streaming(WORD, b"data: [DONE]\n\n") if stream else answering(b'{"choices":[]}')
-        reply = await house.chat(stream=stream)
-    assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
-    assert b"EngineCore" not in reply.content
-    assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
-    assert (await house.ended()).state is RequestState.DONE
-
-
-async def test_a_stream_that_begins_with_the_engines_death_is_answered_by_the_next(house: Any, tools: Any) -> None:
-    """vLLM has sent its 200 when it dies in the prefill; the client has not had a byte of it."""
-    async with tools.engine_on_a_socket(streaming(b"data: " + VLLM_DEAD + b"\n\n", b"data: [DONE]\n\n")) as dying:
-        house.supervisor.urls = [dying.url]
-        house.engine.script = streaming(WORD, b"data: [DONE]\n\n")
-        reply = await house.chat(stream=True)
-    assert reply.content == WORD + b"data: [DONE]\n\n"
-    assert (await house.ended()).state is RequestState.DONE
-
-
-async def test_a_client_hears_that_the_second_engine_is_dead_too(house: Any) -> None:
-    """One more try, then a 502 with the engine's words."""
-    house.engine.script = answering(VLLM_DEAD, 500)
+@pytest.mark.parametrize(
+    ("status", "words", "looks", "error"),
+    [
+        (
+            400,
+            b'{"error":{"message":"max_tokens=99999 cannot be","code":400,"type":"BadRequestError"}}',
+            0,
+            "BadRequestError",
+        ),
+        (404, None, 0, "NotFoundError"),
+        (422, b'{"error":{"message":"no such tool"}}', 0, "engine_error"),
+        (500, b'{"error":{"code":500,"message":"parse error at line 1","type":"server_error"}}', 1, "server_error"),
+    ],
+)
+async def test_an_error_of_an_engine_that_is_well_passes_unchanged(
+    house: Any, recorded_body: Any, status: int, words: bytes | None, looks: int, error: str
+) -> None:
+    """llama-server answers 500 to bad JSON, so that engine is looked at once; a 4xx is the request's own fault."""
+    words = words or recorded_body("vllm-0.32.0-base-err-model")
+    house.engine.script = answering(words, status, x_request_id="r1")
     reply = await house.chat()
-    assert (reply.status_code, len(house.engine.seen)) == (502, 2)
-    error = reply.json()["error"]
-    assert (error["code"], error["src"]) == ("engine_died", "sparkdash")
-    assert "EngineCore encountered an issue" in error["message"]
-
-
-async def test_an_error_of_an_engine_that_is_well_passes_unchanged(house: Any) -> None:
-    """llama-server answers 500 to bad JSON: it is looked at once, and its words are the client's."""
-    body = b'{"error":{"code":500,"message":"parse error at line 1","type":"server_error"}}'
-    house.engine.script = answering(body, 500)
-    reply = await house.chat()
-    assert (reply.status_code, reply.content) == (500, body)
-    assert (len(house.engine.seen), house.supervisor.looks, house.supervisor.unwell) == (1, 1, [])
-    assert (await house.ended()).error == "server_error"
+    assert (reply.status_code, reply.content, reply.headers["x-request-id"]) == (status, words, "r1")
+    assert reply.headers["content-length"] == str(len(words))
+    assert (len(house.engine.seen), house.supervisor.looks, house.supervisor.unwell) == (1, looks, [])
+    row = await house.ended()
+    assert (row.state, row.status, row.error) == (RequestState.FAILED, status, error)
 
 
 async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, tools: Any) -> None:
@@ -228,13 +187,6 @@ async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, to
     assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
     (error,) = house.supervisor.unwell
     assert (error.code, "/health answered 503" in error.message) == ("engine_died", True)
-
-
-async def test_an_engine_that_refuses_is_not_looked_at(house: Any) -> None:
-    """A 4xx is the request's own fault."""
-    house.engine.script = answering(b'{"error":{"message":"no such tool"}}', 422)
-    assert (await house.chat()).status_code == 422
-    assert house.supervisor.looks == 0
 
 
 @pytest.mark.parametrize(
@@ -317,16 +269,18 @@ class TestWaiting:
 @pytest.mark.parametrize("hangs_up", [False, True])
 @pytest.mark.parametrize("before", [b"", WORD])
 async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_the_reason(
-    house: Any, hangs_up: bool, before: bytes
+    house: Any, recorded_body: Any, hangs_up: bool, before: bytes
 ) -> None:
     """The stream ends at once with what the supervisor found out, whether the engine hangs up or not."""
+    recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
+    begun, error, words = recorded.partition(b'data: {"error"')
+    last = before + error + words
     read = asyncio.Event()
 
     async def script(_seen: Any, wire: Any) -> None:
         await wire.head()
-        await wire.chunk(WORD)
+        await wire.chunk(begun)
         await read.wait()
-        last = before + b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n"
         if hangs_up:
             await wire.raw(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
             return
@@ -334,37 +288,28 @@ async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_th
         await wire.client_left()
 
     house.engine.script = script
-    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+    async with house.client.stream("POST", "/v1/chat/completions", json=STREAM) as reply:
         content = b""
         async for piece in reply.aiter_raw():
             read.set()
             content += piece
-    *words, told, done = content.split(b"\n\n")[:-1]
-    assert (b"\n\n".join(words) + b"\n\n", done) == (WORD + before, b"data: [DONE]")
+    assert content.startswith(begun + before)
+    told, done = content.removeprefix(begun + before).split(b"\n\n")[:-1]
     error = json.loads(told.removeprefix(b"data: "))["error"]
-    assert (error["src"], error["code"]) == ("sparkdash", "engine_died")
+    assert (error["src"], error["code"], done) == ("sparkdash", "engine_died", b"data: [DONE]")
     assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
     row = await house.ended()
-    assert (row.state, row.error) == (RequestState.FAILED, "engine_died")
+    assert (row.state, row.error, row.status) == (RequestState.FAILED, "engine_died", 502)
 
 
-async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its_row(house: Any) -> None:
+async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its_row(
+    house: Any, recorded_body: Any
+) -> None:
     """The official clients close at an error event: the row says failed, and nobody is answered who has gone."""
-    read = asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(WORD)
-        await read.wait()
-        half = len(VLLM_DEAD) // 2
-        await wire.chunk(b"data: " + VLLM_DEAD[:half])
-        await wire.chunk(VLLM_DEAD[half:] + b"\n\ndata: [DONE]\n\n")
-        await wire.client_left()
-
-    house.engine.script = script
-    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+    recorded = recorded_body("vllm-0.32.0-ray-nodedeath-midstream")
+    house.engine.script = Hanging(recorded[:-150], recorded[-150:])
+    async with house.client.stream("POST", "/v1/chat/completions", json=STREAM) as reply:
         async for piece in reply.aiter_raw():
-            read.set()
             if b'"error"' in piece:
                 break
     row = await house.ended()
@@ -392,18 +337,6 @@ async def test_a_page_that_follows_a_200_for_a_model_list_passes(house: Any) -> 
     assert (await house.client.post("/tokenize", json={"model": "alpha"})).content == PAGE
 
 
-async def mute(_seen: Any, wire: Any) -> None:
-    """An engine that takes the request and never answers."""
-    await wire.client_left()
-
-
-async def mute_after_a_word(_seen: Any, wire: Any) -> None:
-    """An engine that stands still in the middle of its stream."""
-    await wire.head()
-    await wire.chunk(WORD)
-    await wire.client_left()
-
-
 def patient(house: Any, name: str) -> None:
     """Give a profile minutes for its first byte, so that a busy machine does not end what is to begin."""
     house.catalog.profiles[name] = house.catalog.profiles[name].model_copy(update={"first_byte_s": 300.0})
@@ -418,7 +351,7 @@ class TestLimited:
 
     async def test_an_engine_that_does_not_begin_in_time_is_given_up(self, house: Any) -> None:
         """A 504 that names the limit; it is not asked again, which would take as long."""
-        house.engine.script = mute
+        house.engine.script = Hanging()
         reply = await house.chat()
         assert (reply.status_code, reply.json()["error"]["code"]) == (504, "engine_timeout")
         assert "alpha did not answer within" in reply.json()["error"]["message"]
@@ -433,7 +366,7 @@ class TestLimited:
         patient(house, "beta/fast")
 
         async def script(seen: Any, wire: Any) -> None:
-            await (mute if json.loads(seen.body)["model"] == "alpha" else answering(b'{"choices":[]}'))(seen, wire)
+            await (Hanging() if json.loads(seen.body)["model"] == "alpha" else answering(b'{"choices":[]}'))(seen, wire)
 
         house.engine.script = script
         reply = await house.chat()
@@ -443,7 +376,7 @@ class TestLimited:
     async def test_a_stream_that_stands_still_is_ended_with_the_reason(self, house: Any) -> None:
         """In the stream's own words, as it has begun; it does not have as long as its first byte might have taken."""
         patient(house, "alpha")
-        house.engine.script = mute_after_a_word
+        house.engine.script = Hanging(WORD)
         reply = await asyncio.wait_for(house.chat(stream=True), 20)
         assert reply.content.startswith(WORD)
         told = json.loads(reply.content.split(b"\n\n")[-3].removeprefix(b"data: "))["error"]
@@ -513,7 +446,7 @@ class TestLimited:
 async def test_without_limits_silence_is_the_clients_affair(house: Any) -> None:
     """The defaults: a long prompt is read for minutes."""
     assert (Settings().first_byte_s, Settings().between_bytes_s) == (None, None)
-    house.engine.script = mute
+    house.engine.script = Hanging()
     call = asyncio.create_task(house.chat())
     await house.in_state(RequestState.PREFILL)
     house.supervisor.lost.set_result(UpstreamError("told by somebody else"))

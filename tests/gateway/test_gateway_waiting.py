@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from scripted import answering, streaming
+from scripted import answering, replaying, streaming
 
-from sparkdash.domain.engine import LoadProgress
-from sparkdash.domain.event import SwapChanged
+from sparkdash.domain.engine import Liveness, LivenessState, LoadProgress, RepairStep
+from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError
@@ -23,16 +23,10 @@ FRAME = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'
 BROKEN = EngineError("alpha did not come up: out of memory.", code="out_of_memory", phase="load", log_tail=("oom",))
 
 
-async def stream(_seen: Any, wire: Any) -> None:
-    await wire.head()
-    await wire.chunk(FRAME)
-    await wire.end()
-
-
 @pytest.fixture
 async def waiting(house: Any) -> AsyncIterator[Any]:
     """A house whose supervisor holds every request back."""
-    house.engine.script = stream
+    house.engine.script = streaming(FRAME)
     house.supervisor.gate.clear()
     yield house
     house.supervisor.gate.set()
@@ -56,13 +50,29 @@ def loading(house: Any) -> None:
     house.bus.publish(SwapChanged(swap=swap))
 
 
-async def frames_of(reply: Any) -> tuple[list[bytes], AsyncIterator[bytes]]:
-    """The first whole frames of a stream, and the rest of it."""
-    chunks = reply.aiter_raw()
-    data = await anext(chunks)
+def asking(house: Any, path: str = "/v1/chat/completions", **headers: str) -> Any:
+    return house.client.stream("POST", path, json={"model": "alpha", "stream": True}, headers=headers)
+
+
+async def first_frames(pieces: AsyncIterator[bytes]) -> list[bytes]:
+    """The frames of a stream up to a whole one."""
+    data = await anext(pieces)
     while not data.endswith(b"\n\n"):
-        data += await anext(chunks)
-    return data.removesuffix(b"\n\n").split(b"\n\n"), chunks
+        data += await anext(pieces)
+    return data.removesuffix(b"\n\n").split(b"\n\n")
+
+
+async def waited(house: Any, path: str = "/v1/chat/completions", **headers: str) -> list[bytes]:
+    """The frames of a stream whose engine comes once the first of them are there."""
+    async with asking(house, path, **headers) as reply:
+        pieces = reply.aiter_raw()
+        frames = await first_frames(pieces)
+        house.supervisor.gate.set()
+        return frames + b"".join([piece async for piece in pieces]).removesuffix(b"\n\n").split(b"\n\n")
+
+
+def told_in(frames: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(frame.split(b"data: ")[1]) for frame in frames if frame]
 
 
 class TestImpatient:
@@ -78,19 +88,18 @@ class TestImpatient:
 
     async def test_a_waiting_chat_gets_whole_empty_chunks(self, waiting: Any) -> None:
         """Empty deltas without a role (helpers add roles up), then the engine's stream unchanged."""
-        async with waiting.client.stream(
-            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
-        ) as reply:
+        async with asking(waiting) as reply:
             assert reply.status_code == 200
             assert reply.headers["content-type"].startswith("text/event-stream")
-            (first, *_), rest = await frames_of(reply)
+            pieces = reply.aiter_raw()
+            first, *_ = await first_frames(pieces)
             chunk = json.loads(first.removeprefix(b"data: "))
             assert chunk["object"] == "chat.completion.chunk"
             assert (chunk["model"], chunk["choices"][0]["index"]) == ("alpha", 0)
             assert chunk["choices"][0]["delta"] == {"content": ""}
-            assert await anext(rest) == first + b"\n\n"
+            assert await anext(pieces) == first + b"\n\n"
             waiting.supervisor.gate.set()
-            assert (b"".join([c async for c in rest])).endswith(FRAME)
+            assert (b"".join([piece async for piece in pieces])).endswith(FRAME)
         assert (await waiting.ended()).state is RequestState.DONE
 
     @pytest.mark.parametrize(
@@ -104,10 +113,7 @@ class TestImpatient:
     )
     async def test_each_protocol_waits_in_its_own_words(self, waiting: Any, path: str, start: bytes) -> None:
         """The first frame is one that the protocol's clients accept before any other."""
-        async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
-            (first, *_), _ = await frames_of(reply)
-            assert first.startswith(start)
-            waiting.supervisor.gate.set()
+        assert (await waited(waiting, path))[0].startswith(start)
 
     @pytest.mark.parametrize(
         ("headers", "body", "batch"),
@@ -166,44 +172,38 @@ class TestImpatient:
         if ask == "setting":
             monkeypatch.setitem(settings.__dict__, "progress_as_reasoning", True)
         headers = {"x-sparkdash-progress": "reasoning"} if ask == "header" else {}
-        async with waiting.client.stream(
-            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}, headers=headers
-        ) as reply:
-            (first, *_), rest = await frames_of(reply)
-            second = await anext(rest)
+        async with asking(waiting, **headers) as reply:
+            pieces = reply.aiter_raw()
+            first, second = (await first_frames(pieces))[0], await anext(pieces)
             waiting.supervisor.gate.set()
-            deltas = [json.loads(f.removeprefix(b"data: "))["choices"][0]["delta"] for f in (first, second)]
+        deltas = [event["choices"][0]["delta"] for event in told_in([first, second])]
         told = {"reasoning_content": "[sparkdash] alpha: weights 62 % · about 1m40s left (1m20s to 2m10s)\n"}
         assert deltas == [{"content": ""} if ask == "nobody" else told, {"content": ""}]
 
     async def test_a_stream_that_is_kept_alive_by_comments_is_told_in_them(self, waiting: Any) -> None:
         loading(waiting)
-        async with waiting.client.stream("POST", "/v1/audio/speech", json={"model": "alpha", "stream": True}) as reply:
-            (first, *_), _ = await frames_of(reply)
-            waiting.supervisor.gate.set()
+        first, *_ = await waited(waiting, "/v1/audio/speech")
         assert first.decode() == ": alpha: weights 62 % · about 1m40s left (1m20s to 2m10s)"
+
+    async def test_a_waiting_stream_is_told_what_is_done_about_a_stuck_engine(self, waiting: Any) -> None:
+        now = waiting.app._deps.clock()
+        live = Liveness(state=LivenessState.STUCK, why="", since=now - 130, step=RepairStep.CANCEL, step_since=now - 40)
+        engine = waiting.bus.snapshot.engines["alpha"].replace(liveness=live)
+        waiting.bus.publish(EngineChanged(engine=engine))
+        first, *_ = await waited(waiting, **{"x-sparkdash-progress": "reasoning"})
+        assert b"engine stuck: requests cancelled, looking again 4" in first
 
     async def test_a_responses_stream_keeps_the_id_it_was_given(self, waiting: Any, recorded_body: Any) -> None:
         """created and in_progress come under our id, and the engine's stream goes on under it, cut anywhere."""
         recorded = recorded_body("vllm-0.32.0-base-responses-stream")
-
-        async def script(_seen: Any, wire: Any) -> None:
-            await wire.head()
-            for at in range(0, len(recorded), 997):
-                await wire.chunk(recorded[at : at + 997])
-            await wire.end()
-
-        waiting.engine.script = script
-        async with waiting.client.stream("POST", "/v1/responses", json={"model": "alpha", "stream": True}) as reply:
-            ours, rest = await frames_of(reply)
-            waiting.supervisor.gate.set()
-            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
-        told = [json.loads(frame.split(b"data: ")[1]) for frame in content.removesuffix(b"\n\n").split(b"\n\n")]
+        waiting.engine.script = replaying(recorded)
+        frames = await waited(waiting, "/v1/responses")
+        told = told_in(frames)
         assert [event["type"] for event in told].count("response.created") == 1
         assert [event["sequence_number"] for event in told] == list(range(len(told)))
         assert len({event["response"]["id"] for event in told if "response" in event}) == 1
         assert b"resp_8da77ed401051342" in recorded
-        assert b"resp_8da77ed401051342" not in content
+        assert b"resp_8da77ed401051342" not in b"".join(frames)
         assert (await waiting.ended()).completion_tokens == 80
 
     async def test_a_responses_stream_that_breaks_off_after_a_wait_ends_under_its_own_id(
@@ -211,19 +211,8 @@ class TestImpatient:
     ) -> None:
         """The failure has the id that the client knows and the number that comes next."""
         recorded = recorded_body("vllm-0.32.0-base-responses-stream")
-
-        async def script(_seen: Any, wire: Any) -> None:
-            await wire.head()
-            await wire.chunk(recorded[:9000])
-            wire.abort()
-
-        waiting.engine.script = script
-        async with waiting.client.stream("POST", "/v1/responses", json={"model": "alpha", "stream": True}) as reply:
-            ours, rest = await frames_of(reply)
-            waiting.supervisor.gate.set()
-            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
-        frames = [frame for frame in content.removesuffix(b"\n\n").split(b"\n\n") if frame]
-        told = [json.loads(frame.split(b"data: ")[1]) for frame in frames]
+        waiting.engine.script = streaming(recorded[:9000], dies=True)
+        told = told_in(await waited(waiting, "/v1/responses"))
         assert [event["sequence_number"] for event in told] == list(range(len(told)))
         assert [event["type"] for event in told[-2:]] == ["response.failed", "error"]
         assert told[-2]["response"]["id"] == told[0]["response"]["id"]
@@ -233,16 +222,8 @@ class TestImpatient:
     ) -> None:
         """Claude Code hears nothing else for ten minutes: opened once, closed when the engine begins, whose blocks follow."""
         loading(waiting)
-        recorded = recorded_body("vllm-0.32.0-base-messages-stream")
-
-        waiting.engine.script = streaming(recorded)
-        headers = {"x-sparkdash-progress": "reasoning"}
-        asked = {"model": "alpha", "stream": True}
-        async with waiting.client.stream("POST", "/v1/messages", json=asked, headers=headers) as reply:
-            ours, rest = await frames_of(reply)
-            waiting.supervisor.gate.set()
-            content = b"\n\n".join(ours) + b"\n\n" + b"".join([c async for c in rest])
-        told = [json.loads(frame.split(b"data: ")[1]) for frame in content.removesuffix(b"\n\n").split(b"\n\n")]
+        waiting.engine.script = streaming(recorded_body("vllm-0.32.0-base-messages-stream"))
+        told = told_in(await waited(waiting, "/v1/messages", **{"x-sparkdash-progress": "reasoning"}))
         words = [event["type"] for event in told if event["type"] != "ping"]
         assert words[:4] == ["message_start", "content_block_start", "content_block_delta", "content_block_stop"]
         assert told[2]["delta"]["thinking"].startswith("[sparkdash] alpha: weights 62 %")
@@ -254,18 +235,9 @@ class TestImpatient:
     async def test_a_load_that_fails_is_told_once_and_for_all(self, waiting: Any) -> None:
         """Chat: the words on which agents stop posting, the reason for programs, then [DONE]."""
         waiting.supervisor.error = BROKEN
-        async with waiting.client.stream(
-            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
-        ) as reply:
-            _, rest = await frames_of(reply)
-            waiting.supervisor.gate.set()
-            *_, error, done = b"".join([c async for c in rest]).removesuffix(b"\n\n").split(b"\n\n")
+        *_, error, done = await waited(waiting)
         told = json.loads(error.removeprefix(b"data: "))["error"]
-        assert (told["type"], told["code"], told["reason"]) == (
-            "invalid_request_error",
-            "invalid_request_error",
-            "out_of_memory",
-        )
+        assert (told["type"], told["code"], told["reason"]) == (*["invalid_request_error"] * 2, "out_of_memory")
         assert "did not come up" in told["message"]
         assert done == b"data: [DONE]"
         assert (await waiting.ended()).error == "out_of_memory"
@@ -273,31 +245,18 @@ class TestImpatient:
     async def test_a_failed_load_ends_responses_and_messages_in_their_own_way(self, waiting: Any) -> None:
         """response.failed with `invalid_prompt`, numbered on, then `error`; `event: error` for messages; then the end."""
         waiting.supervisor.error = BROKEN
-        contents = []
-        for path in ("/v1/responses", "/v1/messages"):
-            waiting.supervisor.gate.clear()
-            async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
-                first, rest = await frames_of(reply)
-                waiting.supervisor.gate.set()
-                contents.append(b"\n\n".join(first) + b"\n\n" + b"".join([c async for c in rest]))
-        events = [json.loads(f.split(b"data: ")[1]) for f in contents[0].removesuffix(b"\n\n").split(b"\n\n")]
-        assert [e["sequence_number"] for e in events] == list(range(len(events)))
-        *events, error = events
+        *events, error = told_in(await waited(waiting, "/v1/responses"))
+        assert [e["sequence_number"] for e in (*events, error)] == list(range(len(events) + 1))
         assert len({e["response"]["id"] for e in events}) == 1
         assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", "invalid_prompt")
         assert (error["type"], error["error"]["code"]) == ("error", "invalid_prompt")
-        assert contents[1].rpartition(b"event: error\n")[2].startswith(b'data: {"type":"error"')
+        waiting.supervisor.gate.clear()
+        assert (await waited(waiting, "/v1/messages"))[-1].startswith(b'event: error\ndata: {"type":"error"')
 
     async def test_a_refusal_of_the_engine_goes_into_the_stream(self, waiting: Any) -> None:
         """200 has gone out, so the engine's 400 is told by its words."""
-
         waiting.engine.script = answering(b'{"error":{"message":"context is full","code":"context_full"}}', status=400)
-        async with waiting.client.stream(
-            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
-        ) as reply:
-            _, rest = await frames_of(reply)
-            waiting.supervisor.gate.set()
-            content = b"".join([c async for c in rest])
+        content = b"".join(await waited(waiting))
         assert b'"message":"context is full"' in content
         assert b'"reason":"context_full"' in content
         assert (await waiting.ended()).status == 400
@@ -314,12 +273,8 @@ class TestImpatient:
         self, waiting: Any, path: str, code: bytes
     ) -> None:
         """Also inside a stream, agents compact on it."""
-
         waiting.engine.script = answering(TOO_LONG, status=400)
-        async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
-            _, rest = await frames_of(reply)
-            waiting.supervisor.gate.set()
-            content = b"".join([c async for c in rest])
+        content = b"\n\n".join(await waited(waiting, path))
         assert code in content
         assert b"maximum context length is 4096 tokens. However, you requested 6002 tokens" in content
 
@@ -336,10 +291,8 @@ class TestImpatient:
 
     async def test_a_waiting_client_that_leaves_gives_its_place_up(self, waiting: Any) -> None:
         """The ticket ends, and the engine never hears of the request."""
-        async with waiting.client.stream(
-            "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
-        ) as reply:
-            await frames_of(reply)
+        async with asking(waiting) as reply:
+            await anext(reply.aiter_raw())
         await asyncio.wait_for(waiting.supervisor.left.wait(), 60)
         assert (waiting.supervisor.open, waiting.engine.seen) == (0, [])
         assert (await waiting.ended()).state is RequestState.GONE

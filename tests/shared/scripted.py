@@ -138,13 +138,30 @@ def streaming(*chunks: bytes, dies: bool = False, **head: Any) -> Script:
     return script
 
 
-def replaying(body: bytes) -> Any:
+def replaying(body: bytes) -> Script:
     """A script that streams a recorded body in pieces of 100 bytes."""
+    return streaming(*(body[at : at + 100] for at in range(0, len(body), 100)))
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for at in range(0, len(body), 100):
-            await wire.chunk(body[at : at + 100])
-        await wire.end()
 
-    return script
+async def dying(_seen: Seen, wire: Wire) -> None:
+    """An engine that takes the request and dies."""
+    wire.abort()
+
+
+class Hanging:
+    """A script of a stream that says no more after these chunks, or of an engine that does not begin to answer."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+        self.asked: asyncio.Queue[None] = asyncio.Queue()
+        self.left = asyncio.Event()
+        """Set once the gateway has closed the connection."""
+
+    async def __call__(self, _seen: Seen, wire: Wire) -> None:
+        self.asked.put_nowait(None)
+        if self._chunks:
+            await wire.head()
+        for chunk in self._chunks:
+            await wire.chunk(chunk)
+        await wire.client_left()
+        self.left.set()
