@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from sparkdash.catalog.catalog import nearest
-from sparkdash.domain.memory import LoadContiguity, MemoryAccount
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.metric import DiskRate, Gpu
 from sparkdash.domain.node import Finding, Status
 from sparkdash.errors import AdmissionError
@@ -92,8 +92,6 @@ class Readings:
     daemon: DaemonSeen | None = None
     profiles: ProfilesSeen | Unreadable | None = None
     account: MemoryAccount | Unreadable | None = None
-    loads: Sequence[LoadContiguity] | Unreadable = ()
-    """Free blocks before and after the last loads, oldest first."""
     kernel_log: KernelFindings | Unreadable | None = None
     """Lines of the kernel's log of the last day; None where it is closed to this user."""
     disk_rate: DiskRate | Unreadable | None = None
@@ -258,7 +256,6 @@ class CheckReads(TypedDict, total=False):
     listeners: bool
     gpu: bool
     profiles: bool
-    loads: bool
     account: bool
     kernel: bool
     disk_rate: bool

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sparkdash.doctor.box import MODULE, loaded_driver
-from sparkdash.doctor.check import CheckResult, Readings, Unreadable, check, note, ok, require_read, unknown, warn
-from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, LoadContiguity
+from sparkdash.doctor.check import CheckResult, Readings, check, note, ok, require_read, unknown, warn
+from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
@@ -226,7 +226,6 @@ WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others 
     "Large free blocks, which the GPU's driver needs, and what the kernel does for them.",
     reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO, MODULE, *SYSCTLS),
     gpu=True,
-    loads=True,
 )
 def blocks(readings: Readings) -> Iterator[CheckResult]:
     """Judge the free blocks against the largest load that fits into the available memory."""
@@ -234,20 +233,15 @@ def blocks(readings: Readings) -> Iterator[CheckResult]:
     if seen is None:
         yield unknown(f"{BUDDYINFO} does not list the free blocks.")
         return
-    loads: Sequence[LoadContiguity] = ()
-    try:
-        loads = require_read(readings.loads)
-    except Unreadable as why:  # today's blocks are known without the history
-        yield unknown(f"{why}.")
-    yield _judged(readings, seen, loads)
+    yield _judged(readings, seen)
     yield _kernel(readings)
 
 
-def _judged(readings: Readings, seen: Contiguity, loads: Sequence[LoadContiguity]) -> CheckResult:
+def _judged(readings: Readings, seen: Contiguity) -> CheckResult:
     """Compare the free blocks with those of the largest load."""
     about = _now(seen)
     available = parse_meminfo(readings.file(MEMINFO) or "").get("MemAvailable")
-    wanted = contiguity.blocks_for(available or 0, loads)
+    wanted = contiguity.blocks_for(available or 0)
     if not (readings.looks and readings.looks[0].unified):
         return ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
     if contiguity.enough(seen.blocks, wanted):

@@ -33,7 +33,7 @@ from sparkdash.doctor.check import (
     checks_named,
     judge,
 )
-from sparkdash.domain.memory import LoadContiguity, MemoryAccount
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.metric import DiskRate, Gpu
 from sparkdash.domain.node import Finding
 from sparkdash.engines.rule import Severity
@@ -49,7 +49,6 @@ from sparkdash.host.podman.with_starters import runtime_called
 from sparkdash.paths import open_regular
 from sparkdash.rules import findings
 from sparkdash.settings import Settings
-from sparkdash.store import past
 from sparkdash.telemetry import power
 
 READ_S = 5.0
@@ -154,11 +153,6 @@ async def read_account(settings: Settings) -> MemoryAccount:
     return await account_for_memory(Sources(runtime=runtime, gpu=BoxReader().gpu, owner=paths.owner()))
 
 
-def read_loads() -> tuple[LoadContiguity, ...]:
-    """Free blocks before and after the last loads, from the daemon's database."""
-    return past.read_loads(paths.state_dir() / "sparkdash.db")
-
-
 async def read_kernel_log() -> KernelFindings | None:
     """Relevant lines of the kernel's log of the last day; None if this user may not read it."""
     return await KernelLog().since(time.time() - DAY_S)
@@ -193,7 +187,6 @@ class Probe:
     disk: Callable[[Path], Disk] = read_disk
     listeners: Callable[[], Sequence[Listener]] = read_listeners
     profiles: Callable[[Settings], ProfilesSeen] = read_profiles
-    loads: Callable[[], Sequence[LoadContiguity]] = read_loads
     account: Callable[[Settings], Awaitable[MemoryAccount]] = read_account
     kernel_log: Callable[[], Awaitable[KernelFindings | None]] = read_kernel_log
     disk_rate: Callable[[Settings], DiskRate | None] = measure_disk
@@ -217,7 +210,6 @@ class Probe:
             _read_if_any(wanted, "gpu", self.looks),
         )
         account = await _read_if_any(wanted, "account", self._account)
-        loads = await _read_if_any(wanted, "loads", self._loads)
         kernel = await _read_if_any(wanted, "kernel", self.kernel_log)
         rate = await _read_if_any(wanted, "disk_rate", self._disk_rate)
         return Readings(
@@ -236,7 +228,6 @@ class Probe:
             daemon=self.daemon,
             profiles=profiles,
             account=account,
-            loads=loads or (),
             kernel_log=kernel,
             disk_rate=rate,
         )
@@ -299,9 +290,6 @@ class Probe:
             return await self.account(self.settings)
         except SparkdashError as error:
             return Unreadable(error.message.rstrip("."))
-
-    async def _loads(self) -> Sequence[LoadContiguity] | Unreadable:
-        return await read_within("The record of loads", self.loads)
 
     async def _disk_rate(self) -> DiskRate | Unreadable | None:
         return await read_within("The disk of the weights", lambda: self.disk_rate(self.settings), limit_s=DISK_S)

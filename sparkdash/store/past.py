@@ -10,9 +10,8 @@ import json
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparkdash.domain.event import Level, Notice
@@ -32,13 +31,12 @@ from sparkdash.domain.history import (
     UsageReport,
     UsageSelection,
 )
-from sparkdash.domain.memory import LoadContiguity
 from sparkdash.domain.phrases import start_text
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS, Figures
 from sparkdash.domain.swap import Start, Swap, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError
-from sparkdash.store import rows, series, usage
+from sparkdash.store import series, usage
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 
 ROW_BITS = 63
@@ -295,11 +293,3 @@ def unavailable(what: str) -> DaemonError:
     return DaemonError(
         what, code="history_unavailable", status=503, hint="The daemon tries again by itself; its notices say why."
     )
-
-
-def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
-    """Read the last loads, oldest first; none without a database. Raises sqlite3.Error and ValueError."""
-    if not path.exists():
-        return ()
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
-        return tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY)))

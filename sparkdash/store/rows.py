@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkdash.domain.engine import Failure, Incident, IncidentEnd, Parked, TakenStep
 from sparkdash.domain.event import Notice
-from sparkdash.domain.memory import Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure, Weighing
+from sparkdash.domain.memory import GuardKill, Measure, Weighing
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
@@ -45,11 +45,6 @@ GET_INCIDENTS = (
     " ORDER BY rowid"
 )
 PUT_NOTICE = "INSERT INTO notices VALUES (?, ?, ?, ?, ?)"
-PUT_CONTIGUITY = "INSERT OR REPLACE INTO contiguity VALUES (?, ?, ?, ?, ?, ?, ?)"
-GET_CONTIGUITY = (
-    "SELECT id, at, profile, need_bytes, outcome, before, after FROM"
-    " (SELECT rowid AS place, * FROM contiguity ORDER BY rowid DESC LIMIT 100) ORDER BY place"
-)
 PUT_PARKED = "INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?, ?)"
 END_PARKED = "DELETE FROM parked WHERE profile = ?"
 GET_PARKED = "SELECT profile, since, fingerprint, failures, failure FROM parked"
@@ -156,19 +151,6 @@ def load_row(seen: Weighing, profile: str, fingerprint: str) -> Row:
         seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, seen.after_prompt_bytes,
         seen.spoilt, "[]",
     )  # fmt: skip
-
-
-def contiguity_row(load: LoadContiguity) -> Row:
-    looks = (look.model_dump_json(exclude_none=True) if look else None for look in (load.before, load.after))
-    return (load.id, load.at, load.profile, load.need_bytes, load.outcome.value, *looks)
-
-
-def parse_contiguity(row: Sequence[Any]) -> LoadContiguity:
-    id_, at, profile, need, outcome, before, after = row
-    looks = [Contiguity.model_validate_json(look) if look else None for look in (before, after)]
-    return LoadContiguity(
-        id=id_, at=at, profile=profile, need_bytes=need, outcome=LoadOutcome(outcome), before=looks[0], after=looks[1]
-    )
 
 
 def parse_load(row: Sequence[Any]) -> WeighedLoad:

@@ -20,8 +20,6 @@ SWAPS_KEPT = 10_000
 """Rows of swaps, about 10 MB; times are learned from all of them at each start."""
 LOADS_KEPT = 2_000
 """Rows of loads, less than a megabyte; their column `curve` is no longer filled."""
-CONTIGUITY_KEPT = 2_000
-"""Rows of loads' contiguity, about 2 MB."""
 KILLS_KEPT = 1_000
 """Rows of kills by the memory guard."""
 INCIDENTS_KEPT = 500
@@ -61,10 +59,6 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS parked (
         profile TEXT PRIMARY KEY, since REAL NOT NULL, fingerprint TEXT NOT NULL, failures INTEGER NOT NULL,
         failure TEXT NOT NULL
-    )""",
-    """CREATE TABLE IF NOT EXISTS contiguity (
-        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, need_bytes INTEGER, outcome TEXT NOT NULL,
-        before TEXT, after TEXT
     )""",
     "CREATE TABLE IF NOT EXISTS attached (profile TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS incidents (
@@ -114,7 +108,6 @@ _KEPT = {
     "loads": LOADS_KEPT,
     "kills": KILLS_KEPT,
     "incidents": INCIDENTS_KEPT,
-    "contiguity": CONTIGUITY_KEPT,
     "notices": NOTICES_KEPT,
 }
 _TRIM = (

@@ -23,7 +23,7 @@ from sparkdash.domain import memory
 from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.history import measured_of
-from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighing
+from sparkdash.domain.memory import Footprint, GuardKill, Weighing
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Start, Step, Swap, SwapOutcome, SwapPhase
@@ -38,8 +38,6 @@ from sparkdash.units import GIB
 
 LEARNED_FROM = 5
 """Swaps of one fingerprint that count: enough to outvote one cold page cache, few enough to follow a new disk."""
-CONTIGUITY_HELD = 100
-"""Loads whose contiguity stays in memory, for the verdict on the next one."""
 Steps = tuple[Step, ...]
 
 
@@ -57,18 +55,14 @@ class Learned:
         self._starts: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         """The last starts of each kin, as JSON."""
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
-        self.contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
 
     @classmethod
-    def of(
-        cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad], contiguity: Iterable[LoadContiguity]
-    ) -> Learned:
+    def of(cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad]) -> Learned:
         learned = cls()
         for swap in swaps:
             learned.learn_times(*swap)
         for load in loads:
             learned.learn_memory(*load)
-        learned.contiguity.extend(contiguity)
         return learned
 
     def learn_times(
@@ -100,7 +94,6 @@ class Learned:
             self._images[kin] |= images
         for kin, starts in newer._starts.items():
             self._starts[kin].extend(starts)
-        self.contiguity.extend(newer.contiguity)
         for key, loads in newer._loads.items():
             for seen in loads.values():
                 self.learn_memory(key, seen)
@@ -245,14 +238,6 @@ class Store:
         self._learned.learn_memory(fingerprint, seen)
         self._write(rows.PUT_LOAD, rows.load_row(seen, profile, fingerprint))
 
-    @property
-    def contiguity(self) -> tuple[LoadContiguity, ...]:
-        return tuple(self._learned.contiguity)
-
-    def record_contiguity(self, load: LoadContiguity) -> None:
-        self._learned.contiguity.append(load)
-        self._write(rows.PUT_CONTIGUITY, rows.contiguity_row(load))
-
     def record_request(self, request: Request) -> None:
         """Record a finished request: figures and names, never content."""
         if request.key is not None:
@@ -301,7 +286,7 @@ class Store:
     def _recall(self, kept: StoredState) -> None:
         """Take over the content of the database; what was recorded before counts as newer."""
         self.parked, self.attached, self.incidents, self.past = kept.parked, kept.attached, kept.incidents, kept.past
-        older = Learned.of(kept.swaps, kept.loads, kept.contiguity)
+        older = Learned.of(kept.swaps, kept.loads)
         for key, day, tokens in kept.used:
             self._today.add(key, day, tokens)
         older.learn_newer(self._learned)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Incident, Parked
-from sparkdash.domain.memory import LoadContiguity
 from sparkdash.domain.request import Request
 from sparkdash.log import LOG
 from sparkdash.store import rows, schema, usage
@@ -196,7 +195,6 @@ class StoredState(NamedTuple):
     parked: dict[str, Parked]
     attached: dict[str, str]
     incidents: list[Incident]
-    contiguity: list[LoadContiguity]
     past: RecentPast
     exposed: int | None
     """Earlier mode of the file if others could read it."""
@@ -213,7 +211,6 @@ def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
             parked=dict(rows.parse_parked(row) for row in database.execute(rows.GET_PARKED)),
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
             incidents=[rows.parse_incident(row) for row in database.execute(rows.GET_INCIDENTS)],
-            contiguity=[rows.parse_contiguity(row) for row in database.execute(rows.GET_CONTIGUITY)],
             past=read_recent_past(database),
             exposed=schema.close_to_others(path),
         )

@@ -18,7 +18,7 @@ from sparkdash.doctor import Probe, check, examine
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.doctor.containers import TOOLKIT
 from sparkdash.doctor.memory import SHOWN
-from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
 from sparkdash.host.command import CommandResult
@@ -143,7 +143,6 @@ class Spark:
     disks: dict[str, Disk] = field(default_factory=dict)
     ports: list[Listener] = field(default_factory=list)
     seen: ProfilesSeen = field(default_factory=lambda: ProfilesSeen(44, 0, 0, 0))
-    loads: list[LoadContiguity] = field(default_factory=list)
     account: MemoryAccount | Exception = field(default_factory=lambda: held())
     kernel: list[str] | None = field(default_factory=list)
     """Lines of the kernel's log; None: it is closed to this user."""
@@ -167,7 +166,7 @@ class Spark:
         daemon = DaemonSeen("unix:/run/user/1000/d.sock", __version__, 77, "http://127.0.0.1:8484/v1", "podman")
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
-            disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, account=self._account, kernel_log=self._kernel, profiles=lambda _: self.seen, machine="aarch64",
+            disk=self._disk, listeners=lambda: self.ports, account=self._account, kernel_log=self._kernel, profiles=lambda _: self.seen, machine="aarch64",
             kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", page_size=4096,
         )  # fmt: skip
         return replace(healthy, **self.changes)

@@ -6,20 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Status
-from sparkdash.units import GIB
 
 BUDDYINFO = "/proc/buddyinfo"
-
-
-def load(blocks: int, gib: int) -> LoadContiguity:
-    held = blocks * BLOCK
-    before = Contiguity(
-        boot="b0", page_bytes=4096, largest_bytes=BLOCK, free_bytes=held, free_2m_bytes=held, free_32m_bytes=held
-    )
-    return LoadContiguity(id="1", at=0.0, profile="a", need_bytes=gib * GIB, before=before, outcome=LoadOutcome.DONE)
 
 
 def fragmented(spark: Any, blocks: int) -> None:
@@ -50,13 +40,6 @@ async def test_few_blocks_are_no_finding_where_engines_hold_the_memory(spark: An
     assert [one.status for one in await spark.examine("contiguity")] == [Status.OK, Status.OK]
 
 
-async def test_what_this_box_has_shown_to_be_enough_is_enough(spark: Any) -> None:
-    """A load of 118 GiB came up with 100."""
-    fragmented(spark, 140)
-    spark.loads = [load(100, gib=118)]
-    assert (await spark.examine("contiguity"))[0].status is Status.OK
-
-
 async def test_another_box_gets_its_figures_and_no_verdict(spark: Any) -> None:
     fragmented(spark, 0)
     spark.gpu = [Gpu(name="NVIDIA GeForce RTX 5090")]
@@ -69,18 +52,6 @@ async def test_a_kernel_that_does_not_tell_is_unknown(spark: Any, text: str) -> 
     spark.write(BUDDYINFO, text)
     (finding,) = await spark.examine("contiguity")
     assert finding.status is Status.UNKNOWN
-
-
-async def test_a_damaged_record_of_loads_is_told(spark: Any) -> None:
-    """By its reason, and the blocks of now are judged all the same."""
-
-    def damaged() -> list[LoadContiguity]:
-        raise ValueError("no such column")
-
-    spark.changes = {"loads": damaged}
-    finding, now, _ = await spark.examine("contiguity")
-    assert (finding.status, "no such column" in finding.evidence) == (Status.UNKNOWN, True)
-    assert (now.status, "782 free" in now.evidence) == (Status.OK, True)
 
 
 async def test_the_kernel_that_failed_most_is_named(spark: Any) -> None:

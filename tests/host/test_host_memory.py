@@ -96,15 +96,6 @@ def test_free_blocks_of_32_mib_are_counted_in_zone_normal_of_all_nodes(name: str
     assert parsed(name).blocks == blocks
 
 
-def test_counters_that_a_kernel_keeps_by_zone_are_added_up() -> None:
-    found = parsed("two-nodes")
-    assert (found.allocstall, found.scanned, found.reclaimed, found.refaults) == (5, 12, 9, 3)
-    old = parsed("gb10-7-days")
-    assert (old.compact_stall, old.compact_fail, old.allocstall) == (2_700_000, 1_350_000, 128_345)
-    assert old.scanned == 901_220_431 + 110_332_012
-    assert parsed("gb10-64k-pages").allocstall is None
-
-
 def test_memory_in_small_pieces_is_free_and_in_no_block() -> None:
     """What wedged: gigabytes free, nothing of 2 MiB."""
     found = parsed("gb10-serving")
@@ -118,7 +109,7 @@ def test_without_a_zone_normal_every_zone_but_movable_counts() -> None:
         "Node 0, zone DMA32 0 0 0 0 0 0 0 0 0 0 16\nNode 0, zone Movable 0 0 0 0 0 0 0 0 0 0 99\n", "", 4096
     )
     assert found is not None
-    assert (found.blocks, found.largest_bytes, found.free_32m_bytes) == (2, 4 * MIB, 64 * MIB)
+    assert (found.blocks, found.free_32m_bytes) == (2, 64 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +140,7 @@ def test_a_box_without_the_file_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "buddyinfo").write_text(recorded("gb10-fresh")[0]["/proc/buddyinfo"])
     found = contiguity.read_contiguity(tmp_path)
     assert found is not None
-    assert (found.blocks > 0, found.compact_stall, found.boot) == (True, None, None)
+    assert (found.blocks > 0, found.compact_stall) == (True, None)
 
 
 def test_this_kernel_tells_its_own() -> None:
@@ -158,7 +149,6 @@ def test_this_kernel_tells_its_own() -> None:
     if found is None:
         pytest.skip("this kernel has no /proc/buddyinfo")
     assert 0 <= found.free_32m_bytes <= found.free_2m_bytes <= found.free_bytes
-    assert found.boot
 
 
 def test_watermarks_in_effect_are_added_up_over_zones() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from stored import asked, load, rows, swap
 
-from sparkdash.domain.memory import BLOCK, Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure
+from sparkdash.domain.memory import GuardKill, Measure
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Start, Step, SwapOutcome
-from sparkdash.store import Store, past, schema, transactions, usage
+from sparkdash.store import Store, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
@@ -65,14 +65,6 @@ async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> Non
         assert store.tokens_on(day, "k") == 10
         store.record_request(ended("3", day + 1))
         assert store.tokens_on(day + 1, "k") == 10
-
-
-def contiguous(id_: str, blocks: int) -> LoadContiguity:
-    """A load before which there were so many free blocks."""
-    look = Contiguity(
-        page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=GIB, free_32m_bytes=blocks * BLOCK, boot="b"
-    )
-    return LoadContiguity(id=id_, at=7.0, profile="a", need_bytes=GIB, before=look, outcome=LoadOutcome.DONE)
 
 
 async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_restart(tmp_path: Path) -> None:
@@ -178,21 +170,6 @@ async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(tmp
         assert store.starts(kin) == (start.replace(image_id="two"), start)
         assert [store.is_first_on(image, kin) for image in ("one", "two", "three")] == [False, False, True]
         assert store.is_first_on("one", "vllm org/older") is None
-
-
-async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_order(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    assert past.read_loads(path) == ()
-    async with Store.opened(path, lambda _: None) as store:
-        store.record_contiguity(contiguous("2", 300))
-        store.record_contiguity(contiguous("1", 200))
-    async with Store.opened(path, lambda _: None) as store:
-        assert [load.id for load in store.contiguity] == ["2", "1"]
-        assert store.contiguity[1] == contiguous("1", 200)
-        assert past.read_loads(path) == store.contiguity
-        for number in range(150):
-            store.record_contiguity(contiguous(f"n{number}", number))
-    assert [load.id for load in past.read_loads(path)] == [f"n{number}" for number in range(50, 150)]
 
 
 async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:

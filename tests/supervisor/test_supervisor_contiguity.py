@@ -1,4 +1,4 @@
-"""Loads when free memory lies in small pieces: refused with the figures, won back, warned of, and remembered."""
+"""Loads when free memory lies in small pieces: refused with the figures, won back, and warned of."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from surroundings.engines import Behaviour
 from surroundings.house import make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, SwapChanged
-from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory import BLOCK, Contiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import AdmissionError
 from sparkdash.host.box import GpuReading
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import HelperResult
-from sparkdash.store import Store
-from sparkdash.supervisor.decide.contiguity import MOST_BLOCKS, BlockDemand, blocks_for, enough
+from sparkdash.supervisor.decide.contiguity import blocks_for, enough
 from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.units import GIB
 
@@ -31,18 +28,9 @@ SPARK = GpuReading(Gpu(name="NVIDIA GB10"))
 def blocks(count: int) -> Contiguity:
     """A look that finds so many free blocks of 32 MiB."""
     return Contiguity(
-        page_bytes=4096,
-        largest_bytes=BLOCK,
         free_bytes=90 * GIB,
         free_2m_bytes=count * BLOCK,
         free_32m_bytes=count * BLOCK,
-    )
-
-
-def load(outcome: LoadOutcome, *, gib: float, seen: int, profile: str = "a") -> LoadContiguity:
-    """One that ended on 2026-11-20."""
-    return LoadContiguity(
-        id="1", at=1_795_132_800.0, profile=profile, need_bytes=int(gib * GIB), before=blocks(seen), outcome=outcome
     )
 
 
@@ -76,31 +64,6 @@ def test_a_load_asks_for_blocks_by_its_size(gib: float | None, wanted: int) -> N
 def test_recorded_boxes_are_told_apart(name: str, well: bool) -> None:
     """A box just started from one that needs a restart, for a load of 100 GiB."""
     assert enough(recorded(name).blocks, blocks_for(100 * GIB)) is well
-
-
-def test_a_load_as_large_that_came_up_with_fewer_blocks_shows_that_so_few_are_enough() -> None:
-    for past in (load(LoadOutcome.DONE, gib=60, seen=50), load(LoadOutcome.FAILED, gib=118, seen=50)):
-        assert blocks_for(100 * GIB, [past]).blocks == 200
-    assert blocks_for(100 * GIB, [load(LoadOutcome.DONE, gib=110, seen=150, profile="big")]) == BlockDemand(
-        150, "big (110.0 GiB) came up with 150 on 2026-11-20"
-    )
-
-
-def test_a_load_that_nearly_wedged_the_box_shows_that_as_many_blocks_are_not_enough() -> None:
-    """Unless it had so many that they cannot have been the reason; what was seen last counts."""
-    well, ill = load(LoadOutcome.DONE, gib=110, seen=150), load(LoadOutcome.WEDGING, gib=90, seen=180)
-    assert blocks_for(100 * GIB, [well, ill]).blocks == 181
-    assert blocks_for(100 * GIB, [ill, well]).blocks == 150
-    assert blocks_for(80 * GIB, [ill]).blocks == 160
-    assert blocks_for(100 * GIB, [load(LoadOutcome.WEDGING, gib=90, seen=782)]).blocks == 200
-
-
-def test_loads_whose_figures_nobody_knows_say_nothing() -> None:
-    """A box of another kernel, or a need that was not known."""
-    unknown = load(LoadOutcome.DONE, gib=118, seen=3).replace(before=None)
-    assert (
-        blocks_for(100 * GIB, [unknown, load(LoadOutcome.DONE, gib=118, seen=3).replace(need_bytes=None)]).blocks == 200
-    )
 
 
 async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any) -> None:
@@ -231,33 +194,6 @@ async def test_what_was_tried_in_vain_is_told(house: Any, evicted: list[int]) ->
     assert (evicted, helper.runs) == ([], 1)
 
 
-@given(
-    st.floats(0.2, 2),
-    st.lists(st.tuples(st.integers(8, 118), st.integers(0, 300)), min_size=1, max_size=30),
-)
-def test_no_load_that_is_admitted_wedges_a_box_that_needs_no_more_than_the_published_figure(
-    per_gib: float, wishes: list[tuple[int, int]]
-) -> None:
-    past: list[LoadContiguity] = []
-    for gib, seen in wishes:
-        if enough(seen, blocks_for(gib * GIB, past)):
-            assert seen >= min(int(per_gib * gib), MOST_BLOCKS)
-            past.append(load(LoadOutcome.DONE, gib=gib, seen=seen))
-
-
-@given(st.lists(st.tuples(st.integers(60, 118), st.integers(0, 500)), min_size=1, max_size=60))
-def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[tuple[int, int]]) -> None:
-    past: list[LoadContiguity] = []
-    for gib, seen in wishes:
-        if not enough(seen, blocks_for(gib * GIB, past)):
-            continue
-        well = seen >= 3 * gib
-        stopped = [one for one in past if one.outcome is LoadOutcome.WEDGING and (one.need_bytes or 0) <= gib * GIB]
-        learnt = [one.before.blocks for one in stopped if one.before and one.before.blocks <= min(200, 2 * gib) * 2]
-        assert well or seen > max(learnt, default=-1)
-        past.append(load(LoadOutcome.DONE if well else LoadOutcome.WEDGING, gib=gib, seen=seen))
-
-
 async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(house: Any, evicted: list[int]) -> None:
     helper = Helper()
     helper.why = "a password is required"
@@ -285,23 +221,3 @@ async def test_an_engine_whose_memory_may_be_enough_is_stopped_and_what_it_gave_
     house.reader.contiguities = [blocks(20), blocks(900)]
     await house.leased("a")
     assert house.runtime.running() == ["a"]
-
-
-async def test_contiguity_before_and_after_each_load_is_kept_with_how_it_went(house: Any, tmp_path: Path) -> None:
-    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
-        await house.open(make_profile("a", gib=80), make_profile("b", gib=80), store=store, contiguity="refuse")
-        house.runtime.zoo["b"] = Behaviour(dies_after_s=1.0)
-        house.reader.contiguities = [blocks(782), blocks(140)]
-        await house.leased("a")
-        house.reader.contiguities = [blocks(300), blocks(300), blocks(290)]
-        with pytest.raises(Exception, match="b did not start"):
-            await house.leased("b")
-        house.reader.contiguities = [blocks(0)]
-        with pytest.raises(AdmissionError):
-            await house.leased("a")
-        await house.close()
-        told = [
-            (one.profile, one.outcome, one.before and one.before.blocks, one.after.blocks) for one in store.contiguity
-        ]
-    assert told[:2] == [("a", LoadOutcome.DONE, 782, 140), ("b", LoadOutcome.FAILED, 300, 290)]
-    assert store.contiguity[0].need_bytes == 80 * GIB

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +14,13 @@ from surroundings.house import make_profile
 from sparkdash.catalog import ProfileProblem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
-from sparkdash.domain.memory import BLOCK, Contiguity, Floors, GuardLevel, Holder, Holding
+from sparkdash.domain.memory import Floors, GuardLevel, Holder, Holding
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
 from sparkdash.host.guard_rules import HOLD, KILL, OK, GuardReading, Judgement
 from sparkdash.host.kernel_lines import KernelKind, KernelLine
 from sparkdash.host.memory.guard_decisions import GuardReport, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Wedge
-from sparkdash.store import Store
 from sparkdash.supervisor import engine_end
 from sparkdash.units import GIB
 
@@ -97,12 +95,9 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     assert guard.closed
 
 
-async def loads_without_large_blocks(house: Any, profile: Any, guard: Any, store: Store) -> Any:
-    """A request for an engine that loads while no large block is free."""
-    await house.open(profile, guard=guard, store=store)
-    house.reader.contiguities = [
-        Contiguity(page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=0, free_32m_bytes=0)
-    ]
+async def loading(house: Any, profile: Any, guard: Any) -> Any:
+    """A request for an engine that loads."""
+    await house.open(profile, guard=guard)
     asking = house.ask(profile.name)
     await house.loads(profile.name)
     return asking
@@ -111,40 +106,32 @@ async def loads_without_large_blocks(house: Any, profile: Any, guard: Any, store
 WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s")
 
 
-async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(house: Any, guard: Any, tmp_path: Path) -> None:
-    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
-        asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
-        assert guard.victims[0].loads
-        report = guard.aims("a", 60, WEDGE)
-        await house.runtime.kill("a")
-        guard.tell(replace(report, processes=3, blocks=2))
-        with pytest.raises(EngineError) as caught:
-            await house.clock.drive(asking.granted())
-        assert caught.value.code == "memory_wedging"
-        assert "stopped the load of a: the kernel won back one page of 97" in caught.value.message
-        assert "60.0 GiB were available" in caught.value.message
-        assert "and 2 free blocks of 32 MiB" in house.notices()[0].text
-        assert [notice.code for notice in house.notices()] == ["memory_wedging"]
-        assert house.supervisor.engines["a"].failure.code == "memory_wedging"
-        await house.close()
-        assert [load.outcome for load in store.contiguity] == ["wedging"]
+async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(house: Any, guard: Any) -> None:
+    asking = await loading(house, make_profile("a"), guard)
+    assert guard.victims[0].loads
+    report = guard.aims("a", 60, WEDGE)
+    await house.runtime.kill("a")
+    guard.tell(replace(report, processes=3, blocks=2))
+    with pytest.raises(EngineError) as caught:
+        await house.clock.drive(asking.granted())
+    assert caught.value.code == "memory_wedging"
+    assert "stopped the load of a: the kernel won back one page of 97" in caught.value.message
+    assert "60.0 GiB were available" in caught.value.message
+    assert "and 2 free blocks of 32 MiB" in house.notices()[0].text
+    assert [notice.code for notice in house.notices()] == ["memory_wedging"]
+    assert house.supervisor.engines["a"].failure.code == "memory_wedging"
     assert "one page of 97" in _standing(house).kills[0].reason
 
 
-async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blocks(
-    house: Any, guard: Any, tmp_path: Path
-) -> None:
-    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
-        asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
-        report = guard.aims("a", 60, Wedge(Sign.LIVELOCK, "nothing was read"))
-        await house.runtime.kill("a")
-        guard.tell(replace(report, processes=3))
-        with pytest.raises(EngineError, match="nothing was read") as caught:
-            await house.clock.drive(asking.granted())
-        assert (caught.value.code, "--load-format" in (caught.value.hint or "")) == ("load_livelock", True)
-        assert [notice.code for notice in house.notices()] == ["load_livelock"]
-        await house.close()
-        assert [load.outcome for load in store.contiguity] == ["failed"]
+async def test_a_load_that_stood_still_by_its_way_of_reading_is_told_of_another_one(house: Any, guard: Any) -> None:
+    asking = await loading(house, make_profile("a"), guard)
+    report = guard.aims("a", 60, Wedge(Sign.LIVELOCK, "nothing was read"))
+    await house.runtime.kill("a")
+    guard.tell(replace(report, processes=3))
+    with pytest.raises(EngineError, match="nothing was read") as caught:
+        await house.clock.drive(asking.granted())
+    assert (caught.value.code, "--load-format" in (caught.value.hint or "")) == ("load_livelock", True)
+    assert [notice.code for notice in house.notices()] == ["load_livelock"]
 
 
 async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, guard: Any) -> None:

@@ -7,12 +7,12 @@ up to 512 MiB; x86 ends at 4 MiB.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from resource import getpagesize
 
 from sparkdash.domain.memory import BLOCK, Contiguity
-from sparkdash.host.processes.proc import PROC, boot
+from sparkdash.host.processes.proc import PROC
 from sparkdash.units import MIB
 
 HUGE = 2 * MIB
@@ -32,8 +32,7 @@ def read_contiguity(proc: Path = PROC) -> Contiguity | None:
         vmstat = (proc / "vmstat").read_text(errors="replace")
     except OSError:
         vmstat = ""
-    found = parse_contiguity(buddyinfo, vmstat, getpagesize())
-    return found and found.replace(boot=boot(proc) or None)
+    return parse_contiguity(buddyinfo, vmstat, getpagesize())
 
 
 def parse_contiguity(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity | None:
@@ -45,42 +44,20 @@ def parse_contiguity(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity
     lasting = [counts for name, counts in zones if name == NORMAL]
     lasting = lasting or [counts for name, counts in zones if name not in MOVABLE]
     everywhere = [counts for _, counts in zones]
-    told = counters(vmstat)
+    told = _counters(vmstat)
     return Contiguity(
-        page_bytes=page_bytes,
-        largest_bytes=sizes[-1],
         free_bytes=_in_blocks(everywhere, sizes, 0),
         free_2m_bytes=_in_blocks(everywhere, sizes, HUGE),
         free_32m_bytes=_in_blocks(lasting, sizes, min(BLOCK, sizes[-1])),
         compact_stall=told.get("compact_stall"),
         compact_fail=told.get("compact_fail"),
-        compact_success=told.get("compact_success"),
-        allocstall=total_counters(told, ("allocstall",)),
-        scanned=total_counters(told, ("pgscan_kswapd", "pgscan_direct")),
-        reclaimed=total_counters(told, ("pgsteal_kswapd", "pgsteal_direct")),
-        refaults=told.get("workingset_refault_file", told.get("workingset_refault")),
-        oom_kill=told.get("oom_kill"),
     )
 
 
-def counters(vmstat: str) -> dict[str, int]:
+def _counters(vmstat: str) -> dict[str, int]:
     """Parse /proc/vmstat into counters by name."""
     words = (line.split() for line in vmstat.splitlines())
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
-
-
-def total_counters(told: Mapping[str, int], names: Iterable[str]) -> int | None:
-    """Sum the counters with one of these names, or with one for each zone (`allocstall_normal`).
-
-    Excludes `pgscan_direct_throttle`, which counts no pages. None without any.
-    """
-    wanted = tuple(names)
-    found = [
-        count
-        for name, count in told.items()
-        if any(name == one or name.startswith(f"{one}_") for one in wanted) and not name.endswith("_throttle")
-    ]
-    return sum(found) if found else None
 
 
 def watermarks(zoneinfo: str, page_bytes: int) -> dict[str, int]:

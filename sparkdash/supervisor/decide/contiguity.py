@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from sparkdash.domain.memory import BLOCK, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory import BLOCK
 from sparkdash.errors import AdmissionError
 from sparkdash.units import GIB, gib
 
@@ -22,8 +21,6 @@ PER_GIB = 2
 """Blocks for each GiB of a load: 200 for loads of 100 GiB and more."""
 SMALL = 8 * GIB
 """Loads below this ask for none; assumed, as no figure was published for them."""
-DISTRUST = 2
-"""Factor over the demand: a load that nearly wedged the box with more blocks than that says nothing of blocks."""
 FIX = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
 
 _BY_HAND = (
@@ -39,31 +36,8 @@ class BlockDemand:
     why: str
 
 
-def blocks_for(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> BlockDemand:
-    """Return the blocks for a load of this size; earlier loads, oldest first, lower or raise the demand."""
-    base = found = _by_size(need_bytes)
-    if need_bytes is None or not base.blocks:
-        return base
-    for load in past:
-        if load.before is not None and load.need_bytes is not None:
-            found = _learned(load, load.before.blocks, load.need_bytes - need_bytes, found, base) or found
-    return found
-
-
-def _learned(
-    load: LoadContiguity, seen: int, larger_bytes: int, found: BlockDemand, base: BlockDemand
-) -> BlockDemand | None:
-    """Return the demand that this load, which met `seen` blocks, changes `found` to; None where it changes nothing."""
-    on = datetime.fromtimestamp(load.at, tz=UTC).date().isoformat()
-    who = f"{load.profile} ({gib(load.need_bytes)})"
-    if load.outcome is LoadOutcome.DONE and larger_bytes >= 0 and seen < found.blocks:
-        return BlockDemand(seen, f"{who} came up with {seen} on {on}")
-    if load.outcome is LoadOutcome.WEDGING and larger_bytes <= 0 and found.blocks <= seen <= base.blocks * DISTRUST:
-        return BlockDemand(seen + 1, f"{who} was stopped with {seen} on {on}, before the box stood still")
-    return None
-
-
-def _by_size(need_bytes: int | None) -> BlockDemand:
+def blocks_for(need_bytes: int | None) -> BlockDemand:
+    """Return the blocks for a load of this size."""
     if need_bytes is None:
         return BlockDemand(MOST_BLOCKS, "its need is not known, so that it counts as large")
     if need_bytes < SMALL:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
-from sparkdash.domain.memory import BLOCK, Contiguity
+from sparkdash.domain.memory import BLOCK
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.supervisor.decide.contiguity import BlockDemand
@@ -36,8 +36,7 @@ async def shortage_mode(tools: Tools) -> Mode:
 def blocks_asked(tools: Tools, profile: Profile) -> BlockDemand:
     if not profile.gpu:
         return BlockDemand(0, "it uses no GPU")
-    past = tools.store.contiguity if tools.store else ()
-    return contiguity.blocks_for(tools.needs(profile).room_bytes, past)
+    return contiguity.blocks_for(tools.needs(profile).room_bytes)
 
 
 async def enough_for_all(tools: Tools, loads: Iterable[Profile]) -> bool:
@@ -66,15 +65,15 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
 
 async def ensure_blocks(
     tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, *, coming_bytes: int = 0
-) -> Contiguity | None:
-    """Return the contiguity just before the start; `coming_bytes` others give back. Raises AdmissionError."""
+) -> None:
+    """Make sure of enough large blocks for the start; `coming_bytes` others give back. Raises AdmissionError."""
     seen = tools.reader.contiguity()
     wanted = blocks_asked(tools, target)
     if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
-        return seen
+        return
     what = await shortage_mode(tools)
     if what in (("off", "warn") if coming_bytes else ("off",)):  # a warning is given before the start
-        return seen
+        return
     tried: list[str] = []
     before = seen.blocks
     told(f"large blocks of memory ({before} of {wanted.blocks})", None)
@@ -87,13 +86,12 @@ async def ensure_blocks(
             break
     told(None, None)
     if contiguity.enough(seen.blocks, wanted, coming_bytes):
-        return seen
+        return
     available = tools.reader.memory().available
     if what == "refuse":
         raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=COMPACTED in tried)
     text = contiguity.warning(target.name, seen.blocks, wanted, available)
     tools.registry.notice(Level.WARNING, contiguity.CODE, text, target.name)
-    return seen
 
 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
-from sparkdash.domain.memory import LoadContiguity, LoadOutcome
-from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
@@ -21,8 +19,6 @@ from sparkdash.supervisor.state.registry import failure_of
 from sparkdash.supervisor.state.swap_record import SwapEta, SwapRecord
 from sparkdash.supervisor.swap.transition import AdoptableEngine, Transition, first_phase, launch_family
 from sparkdash.supervisor.tools import Tools
-
-BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
 
 
 def _requests(held: Mapping[str, int]) -> str:
@@ -163,7 +159,6 @@ class SwapTasks:
         """Write down how it ended; the profile that runs now, if one came up."""
         swap = self._under_way.pop(move.target)
         self._move_evicted(swap, EngineState.DRAINING, EngineState.READY)  # those that were spared
-        self._keep_contiguity(swap, move)
         if isinstance(move, SwapDone):
             ended = self._close(swap, SwapOutcome.DONE, whole=swap.resumes is None)
             self._weigh(swap.scale, ended)
@@ -177,25 +172,6 @@ class SwapTasks:
         else:
             self._failed(swap, failure_of(move.error, swap.phase), move.error.text())
         return None
-
-    def _keep_contiguity(self, swap: Transition, move: SwapDone | SwapFailed | SwapCancelled) -> None:
-        target, tools = swap.target, self._tools
-        is_here = target is not None and LOCAL in swap.nodes
-        if self._store is None or target is None or not is_here or swap.phase not in BRING_UP:
-            return
-        after = tools.reader.contiguity() if tools.adapter(target).managed else None
-        if after is None:
-            return
-        load = LoadContiguity(
-            id=swap.record.swap.id,
-            at=tools.clock.now(),
-            profile=target.name,
-            need_bytes=tools.needs(target).room_bytes,
-            before=swap.before,
-            after=after,
-            outcome=_load_outcome(move),
-        )
-        self._store.record_contiguity(load)
 
     def _failed(self, swap: Transition, failure: Failure, words: str) -> None:
         target = swap.target
@@ -253,9 +229,3 @@ class SwapTasks:
             self._tell(SwapCancelled(target))
         elif task.exception() is None:
             self._tell(task.result())
-
-
-def _load_outcome(move: SwapDone | SwapFailed | SwapCancelled) -> LoadOutcome:
-    if isinstance(move, SwapFailed) and move.error.code == guarded.WEDGING:
-        return LoadOutcome.WEDGING
-    return LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED

@@ -20,7 +20,6 @@ from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
 from sparkdash.domain.event import Level
 from sparkdash.domain.images import CopyPlan, CopyProgress, how_to_get, nearest_words
-from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.phrases import copy_share, copy_wait
 from sparkdash.domain.profile import ModelRef, Profile
@@ -233,7 +232,6 @@ class Transition:
     """Whether the evicted engines serve on until the other nodes have what the target needs."""
     drain_until: float
     """Time at which requests that hold the evicted engines are cut, Unix seconds."""
-    before: Contiguity | None = None
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[Move] = field(init=False)
     phase: SwapPhase = field(init=False)
@@ -387,7 +385,7 @@ class Transition:
             await cache_eviction.evict_before_load(tools, target)
             if short := tools.guarded.short(target.name):
                 raise short
-            self.before = await large_blocks.ensure_blocks(tools, target, waits)
+            await large_blocks.ensure_blocks(tools, target, waits)
         await stopping.admit_load(tools, target, missing)
 
     async def _bring_up_somehow(self, target: Profile) -> None:
