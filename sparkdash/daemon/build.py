@@ -64,7 +64,7 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, replicas: ReplicaChoice)
         refresh=lambda: reloading.refresh(daemon),
         shutdown=partial(control_actions.shutdown, daemon),
         choices=lambda: supervisor.settings.any,
-        record=record_in(store.record_request, supervisor.served, daemon.exporter.record),
+        record=record_in(store.record_request, daemon.exporter.record),
         metrics=daemon.exporter.page,
         history=store.history,
         keys=listeners.keys,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from sparkdash.domain.base import Frozen
-from sparkdash.units import MIB, tokens
+from sparkdash.units import MIB
 
 
 class Holder(StrEnum):
@@ -166,8 +166,6 @@ class Need(Frozen):
 
 LEARNED_FROM = 5
 """Loads per footprint: enough for one outlier to lose, few enough to follow a new driver."""
-LONG_PROMPT = 8192
-"""Computed prompt tokens of a long prompt: several times vLLM's default step of 2048, so that every buffer is full."""
 
 
 class Measure(StrEnum):
@@ -189,8 +187,6 @@ class Weighing(Frozen):
     """Method behind `steady_bytes`; None when the memory could not be measured."""
     steady_bytes: int | None = Field(default=None, ge=0)
     peak_bytes: int | None = Field(default=None, ge=0)
-    after_prompt_bytes: int | None = Field(default=None, ge=0)
-    """Memory held after the first prompt of LONG_PROMPT tokens or more; None before one."""
     spoilt: str | None = None
     """Reason why the load does not count, in words; None when it counts."""
 
@@ -206,8 +202,6 @@ class Footprint(Frozen):
     """Median of the memory held once ready."""
     peak_bytes: int | None = None
     """Largest of the peaks: a start that fits only usually has wedged boxes."""
-    after_prompt_bytes: int | None = None
-    """Largest of the memory held after a long prompt; never less than `steady_bytes`."""
     loads: int
     at: float
     """Time when the newest load was ready, Unix seconds."""
@@ -222,28 +216,19 @@ def learn_footprint(weighings: Sequence[Weighing]) -> Footprint | None:
     newest = last[-1]
     assert newest.measure is not None  # noqa: S101 - it counts
     steady = int(median(weighing.steady_bytes or 0 for weighing in last))
+    peaks = [weighing.peak_bytes for weighing in last if weighing.peak_bytes is not None]
     return Footprint(
         steady_bytes=steady,
-        peak_bytes=_most([weighing.peak_bytes for weighing in last], steady),
-        after_prompt_bytes=_most([weighing.after_prompt_bytes for weighing in last], steady),
+        peak_bytes=max([*peaks, steady]) if peaks else None,
         loads=len(last),
         at=newest.at,
         measure=newest.measure,
     )
 
 
-def _most(sizes: Iterable[int | None], least: int) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return max([*known, least]) if known else None
-
-
 def learned_need(seen: Footprint) -> Need:
-    terms = [Term(name="steady", bytes=seen.steady_bytes, source=_source(seen))]
-    if seen.after_prompt_bytes is not None:
-        grown = seen.after_prompt_bytes - seen.steady_bytes
-        source = f"the most that a prompt of {tokens(LONG_PROMPT)} tokens or more added"
-        terms.append(Term(name="long prompts", bytes=grown, source=source))
-    return Need(basis=Basis.LEARNED, terms=tuple(terms), peak_bytes=seen.peak_bytes)
+    steady = Term(name="steady", bytes=seen.steady_bytes, source=_source(seen))
+    return Need(basis=Basis.LEARNED, terms=(steady,), peak_bytes=seen.peak_bytes)
 
 
 def _source(seen: Footprint) -> str:

@@ -31,7 +31,7 @@ PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({_MARKS})"  # noqa: S608
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"
-    " after_prompt_bytes = excluded.after_prompt_bytes, spoilt = excluded.spoilt"
+    " spoilt = excluded.spoilt"
 )
 """Updates in place: the last loads go by the order of writing, as the clock may have been set."""
 PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
@@ -57,7 +57,7 @@ GET_SWAPS = (
     " WHERE outcome = 'done' AND profile <> '' ORDER BY rowid"
 )
 GET_LOADS = (
-    "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes, after_prompt_bytes FROM loads"
+    "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes FROM loads"
     " WHERE spoilt IS NULL AND steady_bytes IS NOT NULL ORDER BY rowid"
 )
 
@@ -146,16 +146,14 @@ def parse_parked(row: Sequence[Any]) -> tuple[str, Parked]:
 
 
 def load_row(seen: Weighing, profile: str, fingerprint: str) -> Row:
+    """Make a row for PUT_LOAD; two of its columns are no longer filled."""
     measure = seen.measure.value if seen.measure else None
     return (
-        seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, seen.after_prompt_bytes,
-        seen.spoilt, "[]",
+        seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, None, seen.spoilt, "[]",
     )  # fmt: skip
 
 
 def parse_load(row: Sequence[Any]) -> WeighedLoad:
-    id_, at, fingerprint, measure, steady, peak, after = row
-    seen = Weighing(
-        id=id_, at=at, measure=Measure(measure), steady_bytes=steady, peak_bytes=peak, after_prompt_bytes=after
-    )
+    id_, at, fingerprint, measure, steady, peak = row
+    seen = Weighing(id=id_, at=at, measure=Measure(measure), steady_bytes=steady, peak_bytes=peak)
     return fingerprint, seen

@@ -19,7 +19,7 @@ REQUESTS_KEPT = 100_000
 SWAPS_KEPT = 10_000
 """Rows of swaps, about 10 MB; times are learned from all of them at each start."""
 LOADS_KEPT = 2_000
-"""Rows of loads, less than a megabyte; their column `curve` is no longer filled."""
+"""Rows of loads, less than a megabyte; their columns `after_prompt_bytes` and `curve` are no longer filled."""
 KILLS_KEPT = 1_000
 """Rows of kills by the memory guard."""
 INCIDENTS_KEPT = 500

@@ -23,7 +23,6 @@ from sparkdash.supervisor.decide.breaker import ParkedFailure
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.leasing import Leasing
-from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair import EngineWatch
 from sparkdash.supervisor.state import guarded
@@ -47,7 +46,7 @@ def patience_of(settings: Settings) -> moves.Patience:
 class Actor:
     """`run` it in a task group, then post moves."""
 
-    def __init__(self, tools: Tools, footprints: Footprints) -> None:
+    def __init__(self, tools: Tools) -> None:
         settings = tools.settings
         self._tools = tools
         self._profiles = dict(tools.catalog.profiles)
@@ -60,7 +59,7 @@ class Actor:
         self.incidents = Incidents(tools.registry, tools.store, tools.clock)
         self._watch = EngineWatch(tools, self.incidents, self.post)
         self.leasing = Leasing(tools, self._profiles, self._watch, arrive=self.arrive, leave=self.leave)
-        self.swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
+        self.swaps = SwapTasks(tools, self.post, self._unwatch)
         self._planner = Planner(tools, lambda: self._profiles, self.swaps.expected_s)
         self._counts_changed = asyncio.Event()
         self._scheduler = Scheduler(

@@ -15,7 +15,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import AUTO, Profile
-from sparkdash.domain.request import Request, Task
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.probes import MetricNames
@@ -27,7 +27,6 @@ from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import Arrive, Cancel, Preload, Release, Stop, Use
 from sparkdash.supervisor.leasing import AnswerProgress, EngineLease, Lease, QueuePlace, not_started
-from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.probe import SignalReader, sickness
 from sparkdash.supervisor.swap import adopt, kept_kv, stopping
 from sparkdash.supervisor.tools import Tools
@@ -50,8 +49,7 @@ class Supervisor:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self.catalog = tools.catalog
-        self._footprints = Footprints(tools)
-        self._actor = Actor(tools, self._footprints)
+        self._actor = Actor(tools)
         if tools.figures is not None:
             tools.look = SignalReader(tools, self._actor.leasing.held, tools.figures).look
         self._group: asyncio.TaskGroup | None = None
@@ -205,10 +203,6 @@ class Supervisor:
     def sees(self, profile: Profile) -> bool | None:
         """Whether a launch reads pictures; None is not known. `on_needs` is called when more is."""
         return self._tools.adapter(profile).reads_images(profile, self.target(profile))
-
-    def served(self, request: Request) -> None:
-        if self._footprints.worth_a_look(request) and self._group and not self._actor.leasing.over:
-            self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
     async def release(self, name: str | None) -> None:
         """Let a parked profile, or all of them, start again. Raises AdmissionError: unknown profile."""

@@ -31,7 +31,7 @@ from sparkdash.log import LOG
 from sparkdash.settings import Settings
 from sparkdash.telemetry import derive, power
 from sparkdash.telemetry.derive import NOTHING_PASSED, total_power, with_gateway
-from sparkdash.telemetry.power import LowPowerDetector, PowerBand
+from sparkdash.telemetry.power import LowPowerDetector
 from sparkdash.telemetry.source import MetricsSource, cancelled, identity
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.units import GIB
@@ -125,8 +125,6 @@ ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
 """States in which clients cause an engine's figures; before, its warm-up does."""
 COMING = frozenset({EngineState.LOADING, EngineState.WARMING})
 """States in which an engine may have been looked at for the first time."""
-WORKING = COMING | {EngineState.CREATING}
-"""States in which an engine may use the GPU without requests."""
 WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 
 
@@ -170,7 +168,6 @@ class Collector:
         self._gpu: asyncio.Task[GpuReading] | None = None
         self.gpu: GpuFigures | None = None
         self._last_gpu: Gpu | None = None
-        self._band = PowerBand()
         self._worked: frozenset[str] = frozenset()
         """Engines on several nodes that were at work at the last tick."""
         self._told: set[str] = set()
@@ -236,7 +233,7 @@ class Collector:
         reading = self._taken(self._looked, GpuReading(gpu=None))
         self._watch_power(reading)
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
-        self._keep_gpu(reading.gpu, engines.values(), samples.values())
+        self._keep_gpu(reading.gpu)
         nodes = self._taken(lambda: self._nodes(engines), dict[str, NodeSample]())
         looked = self._taken(lambda: self._passing(samples.values(), nodes), NOTHING_PASSED)
         sample = Sample(
@@ -291,20 +288,12 @@ class Collector:
             text = f"The GPU has left its low-power state ({power.describe_gpu(reading.gpu)})."
             self._inputs.publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
-    def _keep_gpu(self, gpu: Gpu | None, engines: Iterable[Engine], samples: Iterable[EngineSample]) -> None:
-        """Keep the GPU's figures for the judgement of liveness, and learn its power band."""
-        if gpu is None:
-            return
-        self._last_gpu = gpu
-        now, told = self._monotonic(), [sample for sample in samples if sample.error is None]
-        works = any(engine.in_flight or engine.state in WORKING for engine in engines)
-        self._band.see(
-            now,
-            gpu.power_w,
-            decodes=any(sample.get(Metric.DECODE) for sample in told),
-            holds_work=works or any(sample.get(Metric.RUNNING) for sample in told),
-        )
-        self.gpu = GpuFigures(now, gpu.name, gpu.power_w, self._band.low_w(gpu.name, now), gpu.utilization)
+    def _keep_gpu(self, gpu: Gpu | None) -> None:
+        """Keep the GPU's figures for the judgement of liveness."""
+        if gpu is not None:
+            self._last_gpu = gpu
+            low_w = power.low_power_w(gpu.name)
+            self.gpu = GpuFigures(self._monotonic(), gpu.name, gpu.power_w, low_w, gpu.utilization)
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
         for name, source in list(self._sources.items()):

@@ -16,8 +16,6 @@ from typing import Any
 RUNNING: set[int] = set()
 HELD: list[bytearray] = []
 """Memory that is really taken, page by page."""
-LONG = 8192
-"""Words of a prompt from which it holds `--grow-mib` more."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -25,7 +23,6 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     names: tuple[str, ...] = ()
-    grow_mib = 0
 
     def log_message(self, *args: Any) -> None:
         """Quiet."""
@@ -53,8 +50,6 @@ class Handler(BaseHTTPRequestHandler):
             return
         count = body.get("max_tokens") or 8
         self.words = sum(len(message["content"].split()) for message in body["messages"])
-        if self.words >= LONG:
-            hold(self.grow_mib)
         RUNNING.add(id(self))
         try:
             if body.get("stream"):
@@ -110,14 +105,12 @@ def main() -> None:
     flags.add_argument("--die", action="store_true")
     flags.add_argument("--hang", action="store_true")
     flags.add_argument("--hold-mib", type=int, default=0)
-    flags.add_argument("--grow-mib", type=int, default=0)
     given, _ = flags.parse_known_args()
     if given.die:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
     if given.hang:
         time.sleep(3600)
     hold(given.hold_mib)
-    Handler.grow_mib = given.grow_mib
     Handler.names = tuple(given.served_model_name)
     server = ThreadingHTTPServer((given.host, given.port), Handler)
     print("INFO: Application startup complete.", flush=True)

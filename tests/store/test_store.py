@@ -104,7 +104,7 @@ async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) 
         for n in range(5):
             store.record_swap(swap(str(n), 10), "f")
             store.record_load(load(str(n), 50), "a", "f")
-        store.record_load(load("9000000", 90, after_prompt_bytes=95 * GIB), "a", "f")  # of an engine that has run since
+        store.record_load(load("9000000", 90), "a", "f")  # of an engine that has run since
     async with Store.opened(path, lambda _: None) as store:
         assert store.expected_s("f") == 10
         known = store.footprint("f")
@@ -120,10 +120,10 @@ async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restar
         store.record_load(load("2", 40, spoilt="another engine grew meanwhile"), "a", "f")
         for n in (3, 4, 5):
             store.record_load(load(str(n), 60 + n), "a", "f")
-        store.record_load(load("4", 64, after_prompt_bytes=70 * GIB), "a", "f")
+        store.record_load(load("4", 64), "a", "f")
         before = store.footprint("f")
     assert before is not None
-    assert (before.steady_bytes, before.peak_bytes, before.after_prompt_bytes) == (int(64.5 * GIB), 91 * GIB, 70 * GIB)
+    assert (before.steady_bytes, before.peak_bytes) == (int(64.5 * GIB), 91 * GIB)
     assert (before.loads, before.at, before.measure) == (4, 5.0, Measure.PROCESSES)
     async with Store.opened(path, lambda _: None) as store:
         assert store.footprint("f") == before

@@ -11,9 +11,8 @@ from surroundings.house import make_profile
 
 from sparkdash import catalog
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.memory import LONG_PROMPT, Basis, Measure
+from sparkdash.domain.memory import Basis, Measure
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.request import Request, RequestState
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.errors import HostError
@@ -72,13 +71,6 @@ def kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     records: list[Any] = []
     monkeypatch.setattr(store, "record_load", lambda seen, *_: records.append(seen))
     return records
-
-
-def request(profile: str, prompt: int, cached: int = 0) -> Request:
-    return Request(
-        id="r", client="curl", profile=profile, route="/v1/chat/completions", state=RequestState.DONE, started_at=0,
-        prompt_tokens=prompt, cached_tokens=cached,
-    )  # fmt: skip
 
 
 async def weighed(house: Any, name: str) -> None:
@@ -155,44 +147,6 @@ async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(house: A
     on_cpu = store.footprint(house.supervisor.engines["cpu"].fingerprint)
     assert on_cpu is not None
     assert (on_cpu.steady_bytes, on_cpu.measure) == (2 * GIB, Measure.PROCESSES)
-
-
-async def test_a_long_prompt_has_it_weighed_again(house: Any, store: Store) -> None:
-    """After 8k computed tokens it holds 3 GiB more; short and cached prompts, and other engines' requests, change nothing."""
-    house.reader.reading = GpuReading(None, {pid("a"): GIB})
-    house.reader.own = 40 * GIB
-    await house.open(make_profile("a", gib=40), store=store)
-    await weighed(house, "a")
-    fingerprint = house.supervisor.engines["a"].fingerprint
-    house.reader.own = 43 * GIB
-    for other in (request("a", LONG_PROMPT - 1), request("a", 4 * LONG_PROMPT, 4 * LONG_PROMPT), request("b", 10**5)):
-        house.supervisor.served(other)
-        await house.clock.rest()
-    before = store.footprint(fingerprint)
-    assert before is not None
-    assert before.after_prompt_bytes is None
-    house.supervisor.served(request("a", LONG_PROMPT))
-    await house.clock.rest()
-    after = store.footprint(fingerprint)
-    assert after is not None
-    assert (after.steady_bytes, after.after_prompt_bytes, after.loads) == (40 * GIB, 43 * GIB, 1)
-    house.reader.own = 44 * GIB
-    for prompt, holds in ((LONG_PROMPT + 1, 43 * GIB), (2 * LONG_PROMPT, 44 * GIB)):
-        house.supervisor.served(request("a", prompt))
-        await house.clock.rest()
-        again = store.footprint(fingerprint)
-        assert again is not None
-        assert again.after_prompt_bytes == holds
-
-
-async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
-    await house.open(make_profile("a", gib=40), store=store)
-    await weighed(house, "a")
-    await house.runtime.kill("a")
-    await house.clock.rest()
-    house.supervisor.served(request("a", 10 * LONG_PROMPT))
-    await house.clock.rest()
-    assert len(kept) == 1
 
 
 async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(

@@ -258,27 +258,11 @@ async def test_an_engine_with_requests_is_asked_every_five_seconds_whatever_the_
     assert server.asked - idle >= 100
 
 
-async def test_the_gpu_of_an_engine_that_answers_no_more_teaches_nothing(
-    collector: Any, ticking: Any, new_engine: Any, engine: Any, time: Any, box: Any
+async def test_the_gpus_last_figures_are_kept_for_the_judgement_of_liveness(
+    collector: Any, ticking: Any, time: Any, box: Any
 ) -> None:
-    made, engines = collector
-    server = await new_engine()
-    seen = {"count": 0}
-
-    def step() -> None:
-        seen["count"] += 40
-        server.text = f"vllm:generation_tokens_total {seen['count']}\nvllm:num_requests_running 1"
-
-    server.step = step
-    box.gpu_now = Gpu(name="NVIDIA RTX 6000", power_w=40.0, utilization=0.0)
+    made, _ = collector
+    box.gpu_now = Gpu(name="NVIDIA GB10", power_w=40.0, utilization=0.9)
     await ticking(100)
-    assert (made.gpu.power_w, made.gpu.low_w) == (40.0, None)
-    engines["coder"] = engine(server.url, in_flight=1)
-    box.gpu_now = Gpu(name="NVIDIA RTX 6000", power_w=300.0, utilization=0.99)
-    await ticking(400)
-    assert made.gpu.low_w == pytest.approx(170.0)
-    server.status = 500
-    box.gpu_now = Gpu(name="NVIDIA RTX 6000", power_w=60.0, utilization=0.96)
-    await ticking(1200)
-    assert made.gpu.low_w == pytest.approx(170.0)
+    assert (made.gpu.power_w, made.gpu.low_w, made.gpu.utilization) == (40.0, 30.0, 0.9)
     assert made.gpu.looked_at == pytest.approx(time.now, abs=2)

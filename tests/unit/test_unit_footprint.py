@@ -30,31 +30,20 @@ def test_one_outlier_moves_the_peak_and_not_what_is_held() -> None:
     assert (later.steady_bytes, later.peak_bytes, later.loads) == (60 * GIB, 62 * GIB, LEARNED_FROM)
 
 
-def test_a_long_prompt_of_one_load_counts_for_all_and_never_lowers_the_figure() -> None:
-    """What was held after it; less than the median of what is held is that median."""
-    found = learn_footprint([seen(60, after_prompt_bytes=66 * GIB), seen(60)])
-    assert found is not None
-    assert found.after_prompt_bytes == 66 * GIB
-    low = learn_footprint([seen(60, after_prompt_bytes=60 * GIB), seen(64), seen(64)])
-    assert low is not None
-    assert low.after_prompt_bytes == 64 * GIB
-
-
-def test_the_need_tells_where_each_term_comes_from() -> None:
-    """Held, plus what long prompts add; the peak beside it."""
+def test_the_need_tells_where_its_figure_comes_from() -> None:
+    """Held; the peak beside it."""
     learned = learned_need(
-        Footprint(steady_bytes=60 * GIB, peak_bytes=70 * GIB, after_prompt_bytes=64 * GIB, loads=3, at=DAY, measure=Measure.PROCESSES)
-    )  # fmt: skip
+        Footprint(steady_bytes=60 * GIB, peak_bytes=70 * GIB, loads=3, at=DAY, measure=Measure.PROCESSES)
+    )
     assert learned.basis is Basis.LEARNED
-    assert (learned.total_bytes, learned.room_bytes) == (64 * GIB, 70 * GIB)
+    assert (learned.total_bytes, learned.room_bytes) == (60 * GIB, 70 * GIB)
     assert [(t.name, t.bytes, t.source) for t in learned.terms] == [
         ("steady", 60 * GIB, "median of 3 loads on this box, 2026-11-20, by its own processes"),
-        ("long prompts", 4 * GIB, "the most that a prompt of 8.2k tokens or more added"),
     ]
 
 
 def test_a_need_from_one_load_says_so() -> None:
-    """No median of one, and no term for what was not seen."""
+    """No median of one."""
     learned = learned_need(Footprint(steady_bytes=60 * GIB, loads=1, at=DAY, measure=Measure.AVAILABLE))
     assert [t.source for t in learned.terms] == ["1 load on this box, 2026-11-20, by MemAvailable"]
     assert (learned.total_bytes, learned.room_bytes) == (60 * GIB, 60 * GIB)

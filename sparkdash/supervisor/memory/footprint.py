@@ -1,4 +1,4 @@
-"""Footprint: memory that a launch takes, measured while it comes up and once more after a long prompt.
+"""Footprint: memory that a launch takes, measured while it comes up.
 
 Two figures are taken, and each covers the other's blind spot:
 * what the engine's own processes hold: not disturbed by others, and blind to memory that no process shows (page-locked
@@ -23,11 +23,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.memory import LONG_PROMPT, Measure, Weighing
+from sparkdash.domain.memory import Measure, Weighing
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.request import Request
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.log import LOG
 from sparkdash.supervisor.tools import Tools
@@ -115,7 +114,6 @@ class NodeMeter:
         self._zero: int | None = None
         self._lowest: int | None = None
         self._highest = 0
-        self._last: int | None = None
 
     async def before(self) -> int | None:
         """Read the node's available memory before the start; None where that fails, and nothing is learned then."""
@@ -130,17 +128,11 @@ class NodeMeter:
     async def after(self) -> NodeWeight | None:
         if self._zero is None:
             return None
-        now = self._last = await self._look()
+        now = await self._look()
         if now is None or now >= self._zero:
             return NodeWeight(None, None, None, None)
         lowest = now if self._lowest is None else min(now, self._lowest)
         return NodeWeight(self._zero - now, self._zero - lowest, Measure.AVAILABLE, self._spoilt(self._zero))
-
-    async def grown(self) -> int | None:
-        then, now = self._last, await self._look()
-        if then is None or now is None or self._spoilt(then):
-            return None
-        return max(0, then - now)
 
     async def _look(self) -> int | None:
         self._meet_neighbours()
@@ -164,8 +156,6 @@ class NodeMeter:
 
 UNSEEN = GIB
 """Fall of MemAvailable beyond the processes' figure that is believed; less is the box's own noise."""
-GROWN = 2.0
-"""A longer prompt is measured again when it is this much longer than the longest so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +186,6 @@ class FootprintMeter:
         self._lowest: int | None = None
         self._highest = 0
         self._beside: set[str] = set()
-        self.last: MemoryReading | None = None
 
     async def before(self) -> None:
         """Measure the nodes before the start. A failed reading stops no start: nothing is learned then."""
@@ -240,7 +229,7 @@ class FootprintMeter:
     async def _weigh_here(self, engine: Engine) -> NodeWeight | None:
         if (zero := self._zero) is None:
             return None
-        now = self.last = await self._look(engine)
+        now = await self._look(engine)
         steady, measure = held_memory(zero, now, gpu=self.profile.gpu)
         dip = max(0, now.available - self._lowest) if self._lowest is not None else 0
         peak = None if steady is None else steady + dip
@@ -250,21 +239,6 @@ class FootprintMeter:
         if self._beside:  # the peak shows in MemAvailable only, which the other load moves too
             return f"{', '.join(sorted(self._beside))} loaded at the same time"
         return None if measure is Measure.PROCESSES else why_spoilt(zero, now, self._highest)
-
-    async def grown(self, engine: Engine) -> int | None:
-        """Return by how much it has grown since `after`; None when others' growth cannot be told apart."""
-        found = [await self._grown_here(engine)] if LOCAL in self._nodes else []
-        found += [await meter.grown() for meter in self._node_meters.values()]
-        known = [each for each in found if each is not None]
-        return max(known) if len(known) == len(self._nodes) else None
-
-    async def _grown_here(self, engine: Engine) -> int | None:
-        if (then := self.last) is None:
-            return None
-        now = await self._look(engine)
-        if then.own is not None and now.own is not None:
-            return max(0, now.own - then.own)
-        return None if why_spoilt(then, now, now.available) else max(0, _fallen(then, now))
 
     async def _look(self, engine: Engine | None) -> MemoryReading:
         tools, container = self._tools, engine.container if engine else None
@@ -295,52 +269,20 @@ class FootprintMeter:
         return started is None or started.gpu
 
 
-class Footprints:
-    """Weighs what comes up, keeps it in the store, and looks again after long prompts."""
+async def weigh(tools: Tools, scale: FootprintMeter, id_: str, engine: Engine) -> None:
+    """Weigh an engine that came up by the swap `id_`, and keep the result in the store. Never fails."""
+    with _harmless(engine.profile):
+        seen = await scale.after(id_, engine)
+        if seen and tools.store and _still_runs(tools, engine):  # one that was stopped meanwhile held less and less
+            tools.store.record_load(seen, engine.profile, engine.fingerprint)
+            tools.on_needs()
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._scales: dict[str, tuple[FootprintMeter, Engine, Weighing, int]] = {}
-        """Meter, engine, last result and longest prompt before it, by profile."""
-        self._busy: set[str] = set()
 
-    async def weigh(self, scale: FootprintMeter, id_: str, engine: Engine) -> None:
-        with _harmless(engine.profile):
-            seen = await scale.after(id_, engine)
-            if seen and self._still(engine):  # an engine that was stopped meanwhile held less and less
-                self._keep(scale, engine, seen, LONG_PROMPT // 2)
-
-    def worth_a_look(self, request: Request) -> bool:
-        """Whether the prompt was so long that the engine may hold more memory than when last measured."""
-        known = self._scales.get(request.profile)
-        if known is None or request.profile in self._busy:
-            return False
-        _, engine, seen, longest = known
-        return _computed(request) >= longest * GROWN and seen.steady_bytes is not None and self._still(engine)
-
-    async def served(self, request: Request) -> None:
-        if not self.worth_a_look(request):
-            return
-        scale, engine, seen, _ = self._scales[request.profile]
-        self._busy.add(request.profile)
-        with _harmless(engine.profile):
-            grown = await scale.grown(engine)
-            if grown is not None and self._still(engine):
-                after = max(seen.after_prompt_bytes or 0, (seen.steady_bytes or 0) + grown)
-                self._keep(scale, engine, seen.replace(after_prompt_bytes=after), _computed(request))
-        self._busy.discard(request.profile)
-
-    def _keep(self, scale: FootprintMeter, engine: Engine, seen: Weighing, longest: int) -> None:
-        self._scales[engine.profile] = (scale, engine, seen, longest)
-        if self._tools.store:
-            self._tools.store.record_load(seen, engine.profile, engine.fingerprint)
-            self._tools.on_needs()
-
-    def _still(self, engine: Engine) -> bool:
-        now = self._tools.registry.engines.get(engine.profile)
-        if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
-            return False
-        return (now.ready_at, now.container) == (engine.ready_at, engine.container)
+def _still_runs(tools: Tools, engine: Engine) -> bool:
+    now = tools.registry.engines.get(engine.profile)
+    if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
+        return False
+    return (now.ready_at, now.container) == (engine.ready_at, engine.container)
 
 
 @contextmanager
@@ -352,11 +294,6 @@ def _harmless(profile: str) -> Iterator[None]:
         LOG.info("an engine was not weighed", profile=profile, code=error.code)
     except Exception:
         LOG.exception("an engine was not weighed", profile=profile)
-
-
-def _computed(request: Request) -> int:
-    """Prompt tokens that did not come from the prefix cache."""
-    return (request.prompt_tokens or 0) - (request.cached_tokens or 0)
 
 
 def _holds(engine: Engine) -> bool:

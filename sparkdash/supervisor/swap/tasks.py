@@ -13,7 +13,7 @@ from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.host.memory import page_cache
 from sparkdash.supervisor.decide.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
-from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
+from sparkdash.supervisor.memory.footprint import FootprintMeter, weigh
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.registry import failure_of
 from sparkdash.supervisor.state.swap_record import SwapEta, SwapRecord
@@ -34,13 +34,11 @@ class SwapTasks:
         tools: Tools,
         tell: Callable[[Move], None],
         unwatch: Callable[[str], None],
-        footprints: Footprints,
     ) -> None:
         self._tools = tools
         self._store = tools.store
         self._tell = tell
         self._unwatch = unwatch
-        self._footprints = footprints
         self._under_way: dict[str | None, Transition] = {}
         """Swaps by target; None is the swap that only stops."""
         self._group: asyncio.TaskGroup | None = None
@@ -213,7 +211,7 @@ class SwapTasks:
     def _weigh(self, scale: FootprintMeter | None, ended: Swap) -> None:
         engine = self._tools.registry.engines.get(ended.target or "")
         if scale and engine and self._group:
-            self._group.create_task(self._footprints.weigh(scale, ended.id, engine), name=f"weigh {engine.profile}")
+            self._group.create_task(weigh(self._tools, scale, ended.id, engine), name=f"weigh {engine.profile}")
 
     async def _outcome(self, swap: Transition) -> Move:
         target = swap.target.name if swap.target else None
