@@ -36,7 +36,7 @@ from sparkdash.units import GIB
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = ImageBuild(repo="https://git.example/a", commit=COMMIT)
-BOX = Box("arm64", Path("/images"), 50 * GIB, 20 * GIB)
+BOX = Box(Path("/images"), 50 * GIB, 20 * GIB)
 
 
 def test_steps_are_read_with_their_stage_and_the_share_that_is_over() -> None:

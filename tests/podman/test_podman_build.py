@@ -201,18 +201,6 @@ def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
     assert (done.returncode, "sparkdash stop --all" in done.stderr) == (3, True)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("program", ["podman"], indirect=True)  # docker's older builder heeds no --platform
-def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
-    other = "amd64" if os.uname().machine == "aarch64" else "arm64"
-    home.containerfile(f"FROM --platform=linux/{other} scratch\nCOPY Containerfile /y\n")
-    home.profile(context="img")
-    done = home.run("build", "a", "--yes")
-    assert done.returncode == 5
-    assert f"was built for {other}" in done.stderr
-    assert home.labels(home.image()) == {}
-
-
 @pytest.fixture
 def repository(tmp_path: Path, home: Home) -> Iterator[Callable[[str], tuple[str, str]]]:
     """A git server; committing a Containerfile into its folder `docker` gives the address and the commit."""

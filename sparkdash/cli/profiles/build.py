@@ -100,7 +100,7 @@ def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: boo
     shown = [*build_facts(job), *(facts.items() if is_interrupted(job.image) else ())]
     disk, memory = f"{gib(box.free_disk)} of disk free in {box.images}", f"{gib(box.available)} of memory available"
     lines = [job.image]
-    for label, text in (*shown, ("this box", f"{box.architecture}; {disk}; {memory}")):
+    for label, text in (*shown, ("this box", f"{disk}; {memory}")):
         lines += wrap_beside_label(f"  {label:<{LABEL}}", text, terminal_width())
     print_text("\n".join(lines))
     if current:

@@ -1,7 +1,7 @@
-"""Images built on this box by `build:` of a profile: looks before, the build, a look at the result, its name.
+"""Images built on this box by `build:` of a profile: looks before, the build with its steps, the result.
 
-podman and docker fetch a repository by themselves, and continue after the last finished layer. The image's name moves
-only to a result that has been looked at, so a failed build leaves the older image in use.
+podman and docker fetch a repository by themselves, continue after the last finished layer, and name the image at the
+end alone, so that a failed build leaves the older image in use.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Facts of this box: its architecture in images' word, the folder of images, and the free disk and memory."""
+    """Facts of this box: the folder of images, and the free disk and memory."""
 
-    architecture: str
     images: Path
     free_disk: int | None
     available: int | None
@@ -168,10 +167,7 @@ def _local_files(folder: Path, build: ImageBuild) -> dict[str, str]:
 
 
 def build_command(job: BuildJob) -> list[str]:
-    """Return the command line; the image gets no name, and its id goes into a file.
-
-    Never `--squash` or `--no-cache`: a second run continues after the last finished layer.
-    """
+    """Return the command line. Never `--squash` or `--no-cache`: a second run continues after the last layer."""
     build = job.build
     beside = job.folder / (build.context or ".")
     # docker looks for a Dockerfile alone
@@ -181,7 +177,7 @@ def build_command(job: BuildJob) -> list[str]:
         job.program, "build", "--force-rm",
         # podman's own format drops HEALTHCHECK, SHELL and STOPSIGNAL
         *(["--layers", "--format", "docker"] if job.program == PODMAN else []),
-        "--iidfile", str(_folder(job.image) / "image-id"),
+        "--tag", job.image,
         # of a repository a relative name is looked for in its checkout
         *(["--file", str((Path() if build.repo else beside) / file)] if file else []),
         *(["--target", build.target] if build.target else []),
@@ -198,23 +194,19 @@ def _repository(build: ImageBuild) -> str:
     return f"{address}#{build.commit}{f':{build.context}' if build.context else ''}"
 
 
-_INFO = {PODMAN: "{{.Host.Arch}}\n{{.Store.GraphRoot}}", DOCKER: "{{.Architecture}}\n{{.DockerRootDir}}"}
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Words of images for the kernel's, which `docker info` prints."""
-
-
 async def look_at_box(program: str = PODMAN) -> Box:
     """Ask podman or docker, and the kernel. Raises HostError: runtime_missing, runtime_silent."""
-    done = await _ask(program, "info", "--format", _INFO[program])
-    if done is None:
+    folder = await _ask(
+        program, "info", "--format", "{{.Store.GraphRoot}}" if program == PODMAN else "{{.DockerRootDir}}"
+    )
+    if folder is None:
         raise HostError(f"{program} does not answer.", code="runtime_silent", hint=f"Run `{program} info`.")
-    architecture, _, folder = done.strip().partition("\n")
     free = available = None
     with suppress(OSError):
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder.strip()).free
     with suppress(HostError):
         available = meminfo.read_memory().available
-    return Box(_ARCHITECTURES.get(architecture, architecture), Path(folder), free, available)
+    return Box(Path(folder.strip()), free, available)
 
 
 async def local_images(names: Iterable[str], program: str = PODMAN) -> dict[str, LocalImage]:
@@ -251,8 +243,7 @@ def check_room(job: BuildJob, box: Box) -> None:
 
     Raises HostError disk_full, AdmissionError memory_short.
     """
-    resumed = is_interrupted(job.image)
-    needed = LEAST_DISK if resumed else max(LEAST_DISK, int((job.build.disk_gib or 0) * GIB))
+    needed = max(LEAST_DISK, 0 if is_interrupted(job.image) else int((job.build.disk_gib or 0) * GIB))
     if box.free_disk is not None and box.free_disk < needed:
         raise HostError(
             f"Building {job.image} needs {gib(needed)} of disk; {gib(box.free_disk)} are free in {box.images}.",
@@ -273,26 +264,28 @@ async def build_image(job: BuildJob, box: Box) -> AsyncGenerator[BuildStep | Bui
     """Build an image; yield each step, and the result at the end. A second call continues after the last layer.
 
     Raises:
-        HostError: build_runs, disk_full, image_architecture, and podman's own words.
+        HostError: build_runs, disk_full, and podman's own words.
         AdmissionError: memory_short.
         EngineError: build_failed, with the last lines of the log.
     """
-    command, began = build_command(job), time.time()
+    began = time.time()
     with _held(job.image):
         check_room(job, box)
         unfinished, log = _folder(job.image) / UNFINISHED, _folder(job.image) / "build.log"
         unfinished.touch()
-        async for step in _run(job, command, log):
+        async for step in _run(job, log):
             yield step
-        made = await _named(job, box)
+        made = (await local_images([job.image], job.program)).get(job.image)
+        if made is None:
+            raise HostError(f"{job.image} was built and is not in {job.program}'s store.", code="build_failed")
         unfinished.unlink(missing_ok=True)
         yield BuildStep(job.image, "built", done=True)
         yield BuiltImage(made, log, time.time() - began)
 
 
-async def _run(job: BuildJob, command: Sequence[str], log: Path) -> AsyncIterator[BuildStep]:
+async def _run(job: BuildJob, log: Path) -> AsyncIterator[BuildStep]:
     """Run the program to its end, its output into the log. Raises EngineError: build_failed."""
-    reader = BuildReader(job.image)
+    command, reader = build_command(job), BuildReader(job.image)
     with log.open("w", buffering=1) as written:
         written.write(f"$ {' '.join(command)}\n")
         async with kept_child(command, _folder(job.image)) as process:
@@ -305,36 +298,17 @@ async def _run(job: BuildJob, command: Sequence[str], log: Path) -> AsyncIterato
         raise _failed(job, reader, code, log)
 
 
-async def _named(job: BuildJob, box: Box) -> LocalImage:
-    """Look at the result and give it its name; another image that had it loses the name."""
-    image_id = (_folder(job.image) / "image-id").read_text().strip()
-    found = (await local_images([image_id], job.program)).get(image_id)
-    if found is None:
-        raise HostError(f"{job.image} was built and is not in {job.program}'s store.", code="build_failed")
-    if found.architecture != box.architecture:
-        raise HostError(
-            f"{job.image} was built for {found.architecture}; this box is {box.architecture}. Its name was not given.",
-            code="image_architecture",
-            hint=f"Name a base image for {box.architecture} with `base` under `build:` of the profile.",
-        )
-    if await _ask(job.program, "tag", image_id, job.image) is None:
-        raise HostError(f"{job.image} was built but cannot be named {job.image}.", code="build_failed")
-    return replace(found, name=job.image)
-
-
 def _failed(job: BuildJob, reader: BuildReader, code: int, log: Path) -> EngineError:
     step = reader.step
     at = f" at step {step.number}{f' of {step.of}' if step.of else ''}: {step.text}" if step.number else ""
     full = any("no space left on device" in line for line in reader.tail)
-    next_ = "A second `sparkdash build` continues after the last step."
-    if full:
-        next_ = f"`{job.program} image prune` frees disk."
+    again = "A second `sparkdash build` continues after the last step."
     return EngineError(
         f"The build of {step.image} failed{at}.",
         code="disk_full" if full else "build_failed",
         container_exit=code,
         log_tail=tuple(reader.tail),
-        hint=f"The whole log is {log}. {next_}",
+        hint=f"The whole log is {log}. {f'`{job.program} image prune` frees disk.' if full else again}",
     )
 
 
@@ -371,25 +345,19 @@ async def kept_child(words: Sequence[str], cwd: Path | None = None) -> AsyncIter
 
     At the end of the block, or of this process however it ends, nothing that the program began is left.
     """
-    hears, holds = os.pipe()
-    try:
-        process = await begin_child(
-            [*PYTHON, build_keeper.__file__, *words],
-            stdin=hears,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=cwd,
-            env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
-        )
-    except BaseException:
-        os.close(holds)
-        raise
-    finally:
-        os.close(hears)
+    process = await begin_child(
+        [*PYTHON, build_keeper.__file__, *words],
+        stdin=asyncio.subprocess.PIPE,  # the kernel closes it however this process ends
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=cwd,
+        env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+    )
+    assert process.stdin is not None  # noqa: S101 - opened as a pipe above
     try:
         yield process
     finally:
-        os.close(holds)
+        process.stdin.close()
         await asyncio.shield(_ended(process))
 
 
