@@ -1,18 +1,11 @@
-"""Triggers of an engine's faults: at once, after some seconds, or after some tokens of one answer.
-
-A profile sets it with `fault`, `fault_after_s` and `fault_after_tokens` of its `sim`; POST /sim/fault of the engine's
-own port sets another while it serves: `{"fault": "frozen-core", "after_s": 5, "after_tokens": 20}`, each but the first
-optional; `{"fault": null}` heals. With both, the fault begins at whichever comes first.
-"""
+"""Routes of a simulated engine, and the moment at which its fault begins."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -30,91 +23,42 @@ from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, t
 from sparkdash.units import GIB
 
 
-@dataclass(frozen=True, slots=True)
-class FaultRequest:
-    """Fault to begin, and when. Without a time the fault's own default holds."""
-
-    fault: str | None = None
-    after_s: float | None = None
-    after_tokens: float | None = None
-
-    def behaviour(self) -> Behaviour:
-        """Return the behaviour to begin.
-
-        Raises:
-            ProfileError: no such fault, or one that an engine has from its start or not at all.
-        """
-        if self.fault in AT_START:
-            raise ProfileError(
-                f"The fault {self.fault!r} cannot begin while the engine serves.",
-                code="unknown_fault",
-                hint="Set it as the profile's sim.fault, without fault_after_s and fault_after_tokens.",
-            )
-        return behaviour(self.fault)
-
-
-def parse_fault_request(given: Mapping[str, Any]) -> FaultRequest:
-    fault = given.get("fault")
-    if not isinstance(fault, str | None):
-        raise RefusedError("fault: the name of a fault, or null", param="fault")
-    times = {name: given.get(name) for name in ("after_s", "after_tokens")}
-    for name, value in times.items():
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise RefusedError(f"{name}: a number", param=name)
-    order = FaultRequest(fault, **times)
-    try:
-        order.behaviour()
-    except ProfileError as error:
-        raise RefusedError(error.text(), param="fault") from None
-    return order
-
-
 class FaultTrigger:
-    """Begins the faults of one engine. `run` is its task, from the moment the engine serves."""
+    """Begins the fault of a profile's `sim`: at once, after some seconds, or after some tokens of one answer.
+
+    With both times it begins at whichever comes first; without one the fault's own default holds.
+    """
 
     def __init__(self, engine: SimulatedEngine, clock: SimulationClock, spec: SimSpec) -> None:
-        """Raises ProfileError as `Order.behaviour` does; a fault of the start holds already."""
+        """Raises ProfileError: no such fault, or one of the start that is to begin later."""
         self._engine = engine
         self._clock = clock
-        self._scale = spec.time_scale
-        self._pending: Behaviour | None = None
-        self._order = FaultRequest(spec.fault, spec.fault_after_s, spec.fault_after_tokens)
-        self._armed = asyncio.Event()
+        self._coming: Behaviour | None = behaviour(spec.fault)
+        is_timed = spec.fault_after_s is not None or spec.fault_after_tokens is not None
+        if is_timed and spec.fault in AT_START:
+            raise ProfileError(
+                f"The fault {spec.fault!r} cannot begin while the engine serves.",
+                code="unknown_fault",
+                hint="Set the profile's sim.fault without fault_after_s and fault_after_tokens.",
+            )
+        self._after_s = None if spec.fault_after_s is None else spec.fault_after_s / spec.time_scale
+        self._after_tokens = spec.fault_after_tokens if is_timed else self._coming.after_tokens
         engine.on_tokens = self._produced
-        if self._order == FaultRequest(spec.fault) and spec.fault in AT_START:
-            engine.change(behaviour(spec.fault))
-        else:
-            self.arm(self._order)
-
-    def arm(self, order: FaultRequest) -> None:
-        coming = order.behaviour()
-        if order.after_s is None and order.after_tokens is None:
-            order = replace(order, after_tokens=coming.after_tokens)
-        self._order = order
-        if order.fault is None or (order.after_s is None and order.after_tokens is None):
-            self._pending = None
-            self._engine.change(coming)
-        else:
-            self._pending = coming
-            self._armed.set()
+        if self._after_s is None and self._after_tokens is None:
+            self._begin()
 
     async def run(self) -> None:
-        while True:
-            await self._armed.wait()
-            self._armed.clear()
-            order = self._order
-            if order.after_s is not None:
-                await self._clock.sleep_until(self._clock.now() + order.after_s / self._scale)
-                if order is self._order:
-                    self._begin()
+        if self._after_s is not None:
+            await self._clock.sleep_until(self._clock.now() + self._after_s)
+            self._begin()
 
     def _produced(self, tokens: int) -> None:
-        if self._order.after_tokens is not None and tokens >= self._order.after_tokens:
+        if self._after_tokens is not None and tokens >= self._after_tokens:
             self._begin()
 
     def _begin(self) -> None:
-        if self._pending is not None:
-            coming, self._pending = self._pending, None
+        if self._coming is not None:
+            coming, self._coming = self._coming, None
             self._engine.change(coming)
 
 
@@ -123,8 +67,6 @@ KV_SHARE = 0.25
 SEATS = 16
 """Default number of concurrent requests (the profile's max-num-seqs overrides it); the usual maximum on a Spark."""
 FILLING = b" padding"
-SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
-_UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
 Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
@@ -152,7 +94,6 @@ class App:
             "/v1/messages/count_tokens": {"POST": self._count},
             "/v1/embeddings": {"POST": self._embeddings},
             "/tokenize": {"POST": self._tokenize},
-            "/sim/fault": {"POST": self._fault},
         }
         for path, protocol in PROTOCOLS.items():
             self._routes[path] = {"POST": partial(self._generate, protocol)}
@@ -195,7 +136,6 @@ class App:
         return HttpResponse(protocol.whole(answer))
 
     def _begin(self, body: dict[str, Any], ask: prompt.GenerationRequest) -> GeneratedAnswer:
-        _check_salt(body)
         tokens = tokenize(ask.text)
         if ask.limit is not None and ask.limit > self.context:
             raise too_many(ask.limit, self.context)
@@ -281,23 +221,11 @@ class App:
     async def _embeddings(self, request: HttpRequest) -> HttpResponse:
         return HttpResponse(compact(formats.embed(self._body(request))))
 
-    async def _fault(self, request: HttpRequest) -> HttpResponse:
-        order = parse_fault_request(self._json(request))
-        # after the answer: the fault may stop this process
-        asyncio.get_running_loop().call_soon(self.trigger.arm, order)
-        return HttpResponse(compact({"fault": order.fault}))
-
 
 def _may_think(body: dict[str, Any]) -> bool:
     """Whether the request leaves thinking on, in the words of the models' templates."""
     kwargs = body.get("chat_template_kwargs")
     return not (isinstance(kwargs, dict) and False in (kwargs.get("enable_thinking"), kwargs.get("thinking")))
-
-
-def _check_salt(body: dict[str, Any]) -> None:
-    salt = body.get("cache_salt")
-    if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
-        raise RefusedError(SALT, param="cache_salt")
 
 
 def kv_share(profile: Profile) -> float:

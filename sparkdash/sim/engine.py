@@ -136,17 +136,13 @@ class SimulatedEngine:
         self.behaviour: Behaviour = HEALTHY
         self.on_change: Callable[[], None] = lambda: None
         self.on_tokens: Callable[[int], None] = lambda _: None
-        self.on_compile: Callable[[float], None] = lambda _: None
-        """Called with the seconds of a compilation that begins."""
         self._pace = pace
         self._clock = clock
         self._seats = seats
         self._wake = asyncio.Event()
-        self._held: set[SimulatedRequest] = set()
 
     def change(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
-        self._held = {*self.running, *self.waiting}
         self._wake.set()
         self.on_change()
 
@@ -192,9 +188,6 @@ class SimulatedEngine:
                 due = self._clock.now()
                 continue
             chunks, decoding = self._plan()
-            if chunks and self.behaviour.compile_s:
-                await self._compile()
-                due = self._clock.now()
             prefill_s, decode_s = self._durations(chunks, decoding)
             due = max(due, self._clock.now() - CATCH_UP_S) + prefill_s + decode_s
             self.work.begin(self._clock.now(), prefill_s, decode_s)
@@ -205,24 +198,12 @@ class SimulatedEngine:
             self._report()
 
     def _hangs(self) -> bool:
-        return self.behaviour.hang in (Hang.CORE, Hang.SPIN, Hang.STALL)
+        return self.behaviour.hang in (Hang.CORE, Hang.SPIN)
 
     async def _until_it_moves(self) -> None:
         while self._hangs():
             self._wake.clear()
-            if self.behaviour.hang is Hang.STALL and self._held.isdisjoint((*self.running, *self.waiting)):
-                await self._clock.sleep_until(self._clock.now() + self.behaviour.recovers_s / self._pace.scale)
-                self.change(HEALTHY)
-            else:
-                await self._wake.wait()
-
-    async def _compile(self) -> None:
-        compiling = self.behaviour
-        seconds = compiling.compile_s / self._pace.scale
-        self.on_compile(seconds)
-        await self._clock.sleep_until(self._clock.now() + seconds)
-        if self.behaviour is compiling:  # else another fault has begun meanwhile
-            self.change(HEALTHY)
+            await self._wake.wait()
 
     def _report(self) -> None:
         self.reported = StepReport(len(self.running), len(self.waiting), self.cache.usage)

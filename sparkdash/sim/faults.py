@@ -9,18 +9,16 @@ dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error line
 only-chat         has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
 
 Stuck while it serves, but alive to every probe unless it says otherwise; each begins after 48 tokens of one answer, or
-when `fault_after_s`, `fault_after_tokens` or POST /sim/fault say:
+when `fault_after_s` or `fault_after_tokens` say:
 
 frozen            the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
 frozen-core       a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU
 livelock          the same with a core of CPU and the whole GPU at 80 W
 waiting-only      what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
-stalls-until-left stands still, GPU idle, until 100 s after its clients have left; then it works as before
 
 Healthy, though it looks stuck:
 
 long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
-jit-first         the first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle
 
 The profile's `time_scale` divides all these seconds.
 """
@@ -41,8 +39,6 @@ class Hang(StrEnum):
     SPIN = "spin"
     """Current step never ends, at full load."""
     ADMISSION = "admission"
-    STALL = "stall"
-    """Current step ends some time after all requests served at that moment have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,7 @@ class Behaviour:
     after_tokens: int | None = None
     """Generated tokens of one answer after which the fault begins, unless the profile says when; None: at once."""
     hang: Hang | None = None
-    recovers_s: float = 0.0
     prefill_s: float = 0.0
-    compile_s: float = 0.0
 
 
 HEALTHY = Behaviour()
@@ -77,9 +71,7 @@ SERVING: dict[str, Behaviour] = {
     "frozen-core": Behaviour(hang=Hang.CORE, after_tokens=48),
     "livelock": Behaviour(hang=Hang.SPIN, after_tokens=48),
     "waiting-only": Behaviour(hang=Hang.ADMISSION, after_tokens=48),
-    "stalls-until-left": Behaviour(hang=Hang.STALL, recovers_s=100, after_tokens=48),
     "long-prefill": Behaviour(prefill_s=1200),
-    "jit-first": Behaviour(compile_s=600),
 }
 
 ZOO = AT_START | SERVING

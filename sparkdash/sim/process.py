@@ -208,7 +208,6 @@ def _state(pid: int) -> tuple[str, int | None]:
     return fields[0], None if fields[0] in "ZX" else int(fields[19])
 
 
-COMPILER = "ptxas"
 ROUNDS = 50_000
 """Rounds of a hash that releases the interpreter's lock; some 20 ms."""
 
@@ -230,28 +229,7 @@ class Spinner:
 
     def _spin(self, on: threading.Event) -> None:
         while on.is_set():
-            _burn()
-
-
-def _burn() -> None:
-    hashlib.pbkdf2_hmac("sha256", b"", b"", ROUNDS)
-
-
-def start_compiler(seconds: float) -> None:
-    """Fork a child in this process group that burns a core for so long, or until its parent is gone."""
-    parent = os.getpid()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it leaves no zombie
-    if os.fork():
-        return
-    os.closerange(0, 1024)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    Path("/proc/self/comm").write_text(COMPILER)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and os.getppid() == parent:
-        _burn()
-    os._exit(0)
+            hashlib.pbkdf2_hmac("sha256", b"", b"", ROUNDS)
 
 
 CLAIM_S = 0.25
@@ -300,7 +278,7 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
             telling.cancel()
             return code
         change = _Change(app, holder)
-        app.engine.on_change, app.engine.on_compile = change.carry_out, start_compiler
+        app.engine.on_change = change.carry_out
         change.carry_out()
         tasks.create_task(app.run())
         site = await serve_http(app.handle, sock, log=_access)

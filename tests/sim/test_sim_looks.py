@@ -68,10 +68,6 @@ def fills(seen: Seen) -> bool:
     return len(last) == STILL and uses[-1] > uses[0] > 0 and len({look.progress for look in last}) == 1
 
 
-def compiles(seen: Seen) -> bool:
-    return seen[-1].compilers == ("ptxas",)
-
-
 class Box:
     """A box without a GPU."""
 
@@ -143,7 +139,6 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[En
         ("livelock", spins),
         ("waiting-only", only_waits),
         ("long-prefill", fills),
-        ("jit-first", compiles),
     ],
 )
 async def test_a_look_sees_what_is_the_matter(

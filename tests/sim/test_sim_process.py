@@ -96,19 +96,11 @@ async def test_dies_loading(start: Start, make_profile: MakeProfile) -> None:
     assert not any(READY in line for line in child.lines)
 
 
-async def stuck(child: Any, http: httpx.AsyncClient, fault: str) -> asyncio.Task[httpx.Response]:
-    """An engine whose fault has begun with the fourth token of a chat, and that chat."""
-    assert (await http.post("/sim/fault", json={"fault": fault, "after_tokens": 4})).status_code == 200
-    asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=400)))
-    await child.until('"POST /sim/fault')
-    return asked
-
-
 async def test_frozen(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    child = await start(make_profile(load_s=0, memory_gib=8, time_scale=50))
+    child = await start(make_profile(load_s=0, memory_gib=8, time_scale=50, fault="frozen", fault_after_tokens=4))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
-        asked = await stuck(child, http, "frozen")
+        asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=400)))
         await eventually(lambda: _state(child.process.pid) == "T")
         (claim,) = read_claims(child.folder)
         assert (claim.memory, claim.busy, claim.power_w) == (8 * GIB, 0, 0)
@@ -123,10 +115,10 @@ async def test_a_step_that_never_ends_shows_on_the_gpu_and_a_livelock_on_the_cpu
     start: Start, make_profile: MakeProfile, eventually: Eventually, fault: str, share: float, watts: float
 ) -> None:
     """The claim carries share and watts of the spin; only the livelock goes on burning CPU; SIGTERM ends both."""
-    child = await start(make_profile(load_s=0, time_scale=50))
+    child = await start(make_profile(load_s=0, time_scale=50, fault=fault, fault_after_tokens=4))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
-        asked = await stuck(child, http, fault)
+        asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=400)))
         await eventually(lambda: [(c.busy, c.power_w) for c in read_claims(child.folder)] == [(share, watts)])
         if fault == "livelock":
             begun = _cpu_s(child.process.pid)
@@ -134,20 +126,6 @@ async def test_a_step_that_never_ends_shows_on_the_gpu_and_a_livelock_on_the_cpu
         asked.cancel()
     child.process.terminate()
     assert await child.rest() == 0
-
-
-async def test_jit_first(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    child = await start(make_profile(load_s=0, fault="jit-first"))
-    await child.until(READY)
-    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
-        asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=4)))
-        await eventually(lambda: "ptxas" in _children(child.process.pid).values())
-        (compiler,) = _children(child.process.pid)
-        await eventually(lambda: _cpu_s(compiler) > 0.1)
-        assert [claim.busy for claim in read_claims(child.folder)] == [0]
-        asked.cancel()
-    child.process.kill()
-    await eventually(lambda: _state(compiler) in "ZX")
 
 
 def _stat(pid: int) -> list[str]:
@@ -164,11 +142,6 @@ def _state(pid: int) -> str:
 
 def _cpu_s(pid: int) -> float:
     return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
-def _children(pid: int) -> dict[int, str]:
-    pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {int(child): Path(f"/proc/{child}/comm").read_text().strip() for child in pids}
 
 
 @pytest.mark.parametrize(
