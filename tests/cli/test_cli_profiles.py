@@ -242,11 +242,6 @@ def test_check_asks_the_dialects_too(sparkdash: Run, profile_folder: Path) -> No
     assert (
         f"{profile_folder}/small.yaml:9: args.speculative-model: no vLLM since 0.16 has speculative-model." in done.err
     )
-    silenced = GOOD.replace(
-        "max-model-len: 4096}", "speculative-model: d}\nsilence: {speculative-flags: a fork has it}"
-    )
-    (profile_folder / "small.yaml").write_text(silenced)
-    assert f"{profile_folder}/small.yaml:1: Profile small uses speculative-model" in sparkdash("profiles", "check").err
 
 
 def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, profile_folder: Path) -> None:

@@ -180,32 +180,6 @@ def test_every_kind_has_an_adapter_that_knows_itself() -> None:
     assert [adapter(kind).kind for kind in EngineKind] == list(EngineKind)
 
 
-def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: Make, launch: LaunchContext) -> None:
-    """No vLLM since 0.16 has --speculative-model; the hint is the line to write."""
-    old = {"speculative-model": "{drafter}", "speculative-method": "eagle3", "num-speculative-tokens": 1}
-    with pytest.raises(ProfileError) as caught:
-        _words(profile(args=old), launch)
-    assert caught.value.code == "unknown_flag"
-    assert 'speculative-config: {method: eagle3, model: "{drafter}", num_speculative_tokens: 1}' in (
-        caught.value.hint or ""
-    )
-
-
-@pytest.mark.parametrize(("version", "flag", "known"), [
-    ("0.16.0", "moe-backend", False), ("0.19.0", "moe-backend", True), ("0.17.0", "swap-space", True),
-    ("0.19.0", "swap_space", False), (None, "swap-space", True),
-])  # fmt: skip
-def test_flags_are_checked_against_the_engine_s_version(
-    version: str | None, flag: str, known: bool, profile: Make, launch: LaunchContext
-) -> None:
-    made = profile(engine_version=version, args={flag: "x"})
-    if known:
-        assert f"--{flag} x" in _words(made, launch)
-    else:
-        with pytest.raises(ProfileError, match=f"{flag.replace('_', '-')}, which vLLM {version} does not have"):
-            _words(made, launch)
-
-
 @pytest.mark.parametrize(("kind", "args", "context", "speculation"), [
     ("vllm", {"max-model-len": "32K", "speculative-config": {"method": "mtp", "num_speculative_tokens": 2}}, 32768,
      "mtp k=2"),

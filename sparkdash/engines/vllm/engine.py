@@ -131,7 +131,6 @@ class Vllm(VllmSurface):
     tool_flag = "enable-auto-tool-choice"
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        flags.refuse_known_bad(profile)
         model = argv.target_model(profile, pinnable=True)
         # A process that is killed leaves the staging area in the box's own /dev/shm (vllm#57303).
         kept = containers.kept_kv(profile, launch) if self.keeps_kv(profile) and launch.containerised else ""

@@ -48,12 +48,6 @@ def _speculative(profile: Profile) -> Iterator[Hit]:
         yield Hit(flag_path(profile, *wrong), text, f"Write `{flags.rewrite(profile)}`.")
 
 
-def _of_other_version(profile: Profile, names: list[str], verb: str) -> Iterator[Hit]:
-    hint = "Remove it, or correct `engine_version` if the image holds another one."
-    for name in names:
-        yield Hit(flag_path(profile, name), f"vLLM {profile.engine_version} {verb}", hint)
-
-
 def _dead_env(profile: Profile) -> Iterator[Hit]:
     for name, instead in DEAD_ENV.items():
         if name in profile.env:
@@ -153,13 +147,6 @@ def _fp8(profile: Profile) -> Iterator[Hit]:
         yield Hit(path, "FLASH_ATTN has no fp8 KV cache on a GB10", "Write FLASHINFER or TRITON_ATTN.")
     elif any("gpt-oss" in ref.ref.lower() for ref in profile.models.values()):
         yield Hit(path, "FLASH_ATTN has no attention sinks on a GB10, which gpt-oss needs", "Write TRITON_ATTN.")
-
-
-def _turboquant_too_new(profile: Profile) -> Iterator[Hit]:
-    dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
-    if dtype.startswith("turboquant"):
-        path = flag_path(profile, "kv-cache-dtype")
-        yield Hit(path, f"vLLM {profile.engine_version} has no {dtype}", "Write fp8, or use 0.20 or newer.")
 
 
 def _method(profile: Profile) -> str:
@@ -268,20 +255,6 @@ RULES = (
         "speculative-flags", Severity.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative
     ),
     Rule(
-        "flag-too-new",
-        Severity.ERROR,
-        "a flag such as moe-backend (from 0.17) that this vLLM lacks",
-        WHEELS,
-        lambda profile: _of_other_version(profile, flags.too_new(profile), "does not have it yet"),
-    ),
-    Rule(
-        "flag-removed",
-        Severity.ERROR,
-        "a flag such as swap-space (until 0.17) that this vLLM lost",
-        WHEELS,
-        lambda profile: _of_other_version(profile, flags.removed(profile), "no longer has it"),
-    ),
-    Rule(
         "dead-env",
         Severity.WARNING,
         "a VLLM_* variable that this vLLM no longer reads",
@@ -359,14 +332,6 @@ RULES = (
         "an attention backend without fp8 KV or sinks on SM121",
         "vLLM 0.33.0, fa_utils.py: fp8 KV on sm90 and sm100 only, sinks with FA3 and FA4 only",
         _fp8,
-    ),
-    Rule(
-        "turboquant-too-new",
-        Severity.ERROR,
-        "a TurboQuant KV cache before 0.20",
-        "kv-cache-dtype's choices in vLLM 0.19.0 and 0.20.0",
-        _turboquant_too_new,
-        before=(0, 20),
     ),
     Rule(
         "dflash-too-new",
