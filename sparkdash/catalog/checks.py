@@ -311,8 +311,9 @@ def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
 
 
 def _names_model(profile: Profile, key: str) -> bool:
-    syntax = adapter(profile.engine).command_line
-    return syntax is not None and syntax.short.get(key, key.replace("_", "-")) in syntax.model
+    engine = adapter(profile.engine)
+    syntax = engine.command_line
+    return syntax is not None and (engine.long_name(key) or key.replace("_", "-")) in syntax.model
 
 
 def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProblem]:

@@ -54,7 +54,7 @@ class CommandLine(NamedTuple):
     names: str = ""
     drafter: str = ""
     short: Mapping[str, str] = MappingProxyType({})
-    """Long names of short flags and synonyms."""
+    """Long names of synonyms, and of short flags that the flag table has by another name."""
     resolves_long: bool = False
     """Whether `short` also has synonyms that are written with two hyphens."""
     attached: Mapping[str, str] = MappingProxyType({})
@@ -94,7 +94,6 @@ class EngineAdapter:
     parallel_flags: Mapping[str, str] = MappingProxyType({})
     """Flags of a profile's `parallel`, such as tp: tensor-parallel-size."""
     runs_on_nodes: bool = False
-    lists: ListArgs = NO_LISTS
     flag_source: FlagSource | None = None
     command_line: CommandLine | None = None
     known_image: KnownImage | None = None
@@ -122,6 +121,10 @@ class EngineAdapter:
 
     def of(self, profile: Profile) -> EngineAdapter:
         return self
+
+    @property
+    def lists(self) -> ListArgs:
+        return self.flag_source.lists if self.flag_source else NO_LISTS
 
     # -- its launch
 
@@ -304,6 +307,16 @@ class EngineAdapter:
         if facts is not None and facts.present:
             return facts.takes(max(facts.present)) in ("none", "toggle")
         return _BARE.fullmatch(key) is not None
+
+    def long_name(self, short: str) -> str | None:
+        """Return the long name of a short flag, both without hyphens; None for an unknown one."""
+        if self.command_line and short in self.command_line.short:
+            return self.command_line.short[short]
+        facts = self.flag_source.table.by_word.get(f"-{short}") if self.flag_source else None
+        if facts is None:
+            return None
+        negation = next((word[2:] for word in facts.spellings if word.startswith("--no-")), None)
+        return negation if negation and short.startswith("n") else facts.name
 
     def flag_of_variable(self, name: str) -> str | None:
         """Return the flag, without hyphens, that a variable of the engine's environment stands for; None for others."""

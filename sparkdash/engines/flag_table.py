@@ -12,6 +12,8 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
+from sparkdash.engines.argv import ListArgs
+
 Takes = Literal["none", "toggle", "one", "optional", "many", "append", "pair"]
 """Values after a flag: none; none, and `--no-…` exists; one; none or one; several words; one each time; two."""
 _BUILD = re.compile(r"b?(\d{4,6})")
@@ -48,6 +50,15 @@ class FlagSource:
     @cached_property
     def table(self) -> FlagTable:
         return FlagTable(self.syntax, json.loads(self._file.read_bytes()))
+
+    @cached_property
+    def lists(self) -> ListArgs:
+        """Flags that take lists, as their newest version does."""
+        takes = [
+            (flag.name.replace("_", "-"), flag.takes(max(flag.present))) for flag in self.table.flags if flag.present
+        ]
+        several, repeated = (frozenset(name for name, how in takes if how == one) for one in ("many", "append"))
+        return ListArgs(several, repeated)
 
     def is_own_image(self, image: str | None) -> bool:
         """Whether the image is one that the engine's own makers, or NVIDIA, build from the released source."""

@@ -55,16 +55,6 @@ class EnginePart:
         """Whether `--a.b 1` is the engine's short way to a JSON object."""
         return self.engine.flag_source is not None and self.engine.flag_source.syntax.nests
 
-    def long_name(self, short: str) -> str | None:
-        """Return the long name of a short flag, both without hyphens; None for an unknown one."""
-        if short in self.syntax.short:
-            return self.syntax.short[short]
-        facts = self.engine.flag_source.table.by_word.get(f"-{short}") if self.engine.flag_source else None
-        if facts is None:
-            return None
-        negation = next((word[2:] for word in facts.spellings if word.startswith("--no-")), None)
-        return negation if negation and short.startswith("n") else facts.name
-
 
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """Return the engine that `words` start, with the words after its program; None without one."""
@@ -172,9 +162,9 @@ def _key(engine: EnginePart, name: str, notes: ImportNotes) -> str:
         head, dot, tail = key.partition(".")
         key = head.replace("_", "-") + dot + tail
     short, dot, path = key.partition(".")
-    if engine.nests and dot and not name.startswith("--") and (known := engine.long_name(short)):
+    if engine.nests and dot and not name.startswith("--") and (known := engine.engine.long_name(short)):
         return f"{known}.{path}"
-    if (known := engine.long_name(key)) and (not name.startswith("--") or engine.syntax.resolves_long):
+    if (known := engine.engine.long_name(key)) and (not name.startswith("--") or engine.syntax.resolves_long):
         return known
     if not name.startswith("--") and len(key) > 1:
         notes.unknown(name, "a short flag that is not known, left out with its value; write the long one")

@@ -49,22 +49,20 @@ AGE = re.compile(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] ")
 # The target's cache is made before a drafter's.
 KV = re.compile(r"llama_kv_cache\w*: size = .*\bK \((\w+)\): .*\bV \((\w+)\):")
 
+LISTS = ListArgs(
+    repeated=frozenset({
+        "control-vector", "control-vector-scaled", "lora", "lora-scaled", "override-kv", "override-tensor",
+        "override-tensor-draft",
+    })
+)  # fmt: skip
+"""Flags that builds up to autumn 2025 take once per value; later ones want commas in one value."""
+
 _SHORT = {
-    "m": "model", "md": "model-draft", "c": "ctx-size", "ngl": "n-gpu-layers", "ngld": "n-gpu-layers-draft",
-    "hf": "hf-repo", "a": "alias", "fa": "flash-attn", "np": "parallel", "b": "batch-size", "ub": "ubatch-size",
-    "t": "threads", "ctk": "cache-type-k", "ctv": "cache-type-v", "n": "n-predict", "cb": "cont-batching",
-    "nocb": "no-cont-batching", "s": "seed", "draft": "draft-max", "gpu-layers": "n-gpu-layers",
-    "ot": "override-tensor", "ts": "tensor-split", "sm": "split-mode", "mg": "main-gpu", "dev": "device",
-    "tb": "threads-batch", "cmoe": "cpu-moe", "ncmoe": "n-cpu-moe", "kvo": "kv-offload", "nkvo": "no-kv-offload",
-    "kvu": "kv-unified", "dt": "defrag-thold", "mm": "mmproj", "mmu": "mmproj-url", "mu": "model-url", "hff": "hf-file",
-    "hfr": "hf-repo", "hft": "hf-token", "cram": "cache-ram", "ctxcp": "ctx-checkpoints", "lv": "verbosity",
-    "v": "verbose", "to": "timeout", "sps": "slot-prompt-similarity", "e": "escape", "r": "reverse-prompt",
-    "sp": "special", "l": "logit-bias", "j": "json-schema", "jf": "json-schema-file", "C": "cpu-mask",
-    "lcs": "lookup-cache-static", "lcd": "lookup-cache-dynamic", "td": "threads-draft", "tbd": "threads-batch-draft",
-    "devd": "device-draft", "ctkd": "cache-type-k-draft", "ctvd": "cache-type-v-draft", "hfd": "hf-repo-draft",
+    "md": "model-draft", "draft": "draft-max", "gpu-layers": "n-gpu-layers", "lv": "verbosity", "v": "verbose",
+    "td": "threads-draft", "tbd": "threads-batch-draft", "devd": "device-draft", "hfd": "hf-repo-draft",
     "hfrd": "hf-repo-draft", "otd": "override-tensor-draft", "cmoed": "cpu-moe-draft", "ncmoed": "n-cpu-moe-draft",
 }  # fmt: skip
-"""Short flags that llama-server lists in its `--help`, by their long names."""
+"""Short flags whose long name in the flag table older builds lack."""
 _VARIABLES = {
     "n-parallel": "parallel", "batch": "batch-size", "ubatch": "ubatch-size", "endpoint-metrics": "metrics",
     "endpoint-slots": "slots", "endpoint-props": "props", "embeddings": "embedding", "think": "reasoning-format",
@@ -115,15 +113,6 @@ class LlamaCpp(EngineAdapter):
             "Lower `ctx-size` or `parallel` in the profile, or stop what else holds memory.",
         ),
     )
-    # Builds up to autumn 2025 take them once per value; later ones want commas in one value.
-    lists = ListArgs(
-        repeated=frozenset(
-            {
-                "control-vector", "control-vector-scaled", "lora", "lora-scaled", "override-kv", "override-tensor",
-                "override-tensor-draft",
-            }
-        )
-    )  # fmt: skip
     flag_source = FlagSource(
         __file__,
         "llama.cpp",
@@ -143,6 +132,10 @@ class LlamaCpp(EngineAdapter):
     owned_by = "llamacpp"
     cached_loaders = frozenset({"", "auto", "none", "mmap", "mlock", "mmap+mlock"})
     takes_adapters = True
+
+    @property
+    def lists(self) -> ListArgs:
+        return LISTS
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         model = argv.target_model(profile)
@@ -289,7 +282,7 @@ def with_variables(profile: Profile) -> Profile:
 
 
 def _long(args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
-    return {_SHORT.get(key, key): value for key, value in args.items()}
+    return {ENGINE.long_name(key) or key: value for key, value in args.items()}
 
 
 def _drafter(profile: Profile) -> ArgValue:

@@ -14,7 +14,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs, nodes
 from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter
-from sparkdash.engines.argv import ListArgs, lookup, parse_share, parse_token_count, version_of
+from sparkdash.engines.argv import lookup, parse_share, parse_token_count, version_of
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
 from sparkdash.engines.logs import Phrase
@@ -35,23 +35,6 @@ MMAP_OFF = "weight-loader-disable-mmap"
 
 INIT_PORT = 20000
 """Port of the first meeting of the ranks, as in SGLang's own examples; used where no free port was chosen."""
-
-LISTS = ListArgs(
-    several=frozenset(
-        {
-            "allowed-media-domains", "bucket-e2e-request-latency", "bucket-inter-token-latency",
-            "bucket-time-to-first-token", "cuda-graph-bs", "cuda-graph-bs-decode",
-            "cuda-graph-bs-prefill", "custom-weight-loader", "debug-tensor-dump-layers",
-            "encoder-register-urls", "encoder-urls", "flashinfer-autotune-skip-ops",
-            "gc-threshold", "generation-tokens-buckets", "log-requests-target",
-            "lora-target-modules", "numa-node", "piecewise-cuda-graph-tokens",
-            "prefill-delayer-forward-passes-buckets", "prefill-delayer-wait-seconds-buckets", "prompt-tokens-buckets",
-            "return-aux-hidden-state-layer-ids", "tokenizer-metrics-allowed-custom-labels",
-            "uvicorn-access-log-exclude-prefixes",
-        }
-    )
-)  # fmt: skip
-"""Every flag with nargs "+" or "*" in the server arguments of SGLang 0.5.3 to 0.5.23."""
 
 PHRASES = (
     Phrase("weights", r"Load weight begin\. avail mem=", 0.0),
@@ -152,7 +135,6 @@ class Sglang(EngineAdapter):
     cached_loaders = frozenset({"", "auto", "safetensors", "fastsafetensors"})
     parallel_flags = MappingProxyType({"tp": "tp-size", "pp": "pp-size", "dp": "dp-size", "ep": "ep-size"})
     runs_on_nodes = True
-    lists = LISTS
     flag_source = FlagSource(
         __file__,
         "SGLang",

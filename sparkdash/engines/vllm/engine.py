@@ -107,7 +107,6 @@ class Vllm(VllmSurface):
         }
     )
     runs_on_nodes = True
-    lists = flags.LISTS
     flag_source = FlagSource(
         __file__,
         "vLLM",
@@ -118,7 +117,7 @@ class Vllm(VllmSurface):
     command_line = CommandLine(
         model=("model",),
         names="served-model-name",
-        short=MappingProxyType(flags.SHORT),
+        short=MappingProxyType({"O": "optimization-level"}),
         attached=MappingProxyType({"-O": "--optimization-level"}),
         old_speculation=MappingProxyType(flags.OLD_SPECULATION),
         ours=frozenset({("enable-prompt-tokens-details",)}),

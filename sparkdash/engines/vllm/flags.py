@@ -1,23 +1,13 @@
-"""vLLM flags of old recipes with their replacements, short flags, and flags that take lists. Pure."""
+"""vLLM flags of old recipes with their replacements. Pure."""
 
 from __future__ import annotations
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.argv import ListArgs, lookup, version_pair
+from sparkdash.engines.argv import lookup, version_pair
 
 NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
 """Flags of no version since 0.16, yet common in recipes: speculation is one JSON value."""
 
-SHORT = {
-    "tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
-    "sc": "speculative-config", "cc": "compilation-config", "ac": "attention-config", "q": "quantization",
-    "n": "nnodes", "r": "node-rank", "ep": "enable-expert-parallel", "dcp": "decode-context-parallel-size",
-    "pcp": "prefill-context-parallel-size", "dpn": "data-parallel-rank", "dpr": "data-parallel-start-rank",
-    "dpl": "data-parallel-size-local", "dpa": "data-parallel-address", "dpp": "data-parallel-rpc-port",
-    "dpb": "data-parallel-backend", "dph": "data-parallel-hybrid-lb", "dpe": "data-parallel-external-lb",
-    "asc": "api-server-count", "O": "optimization-level",
-}  # fmt: skip
-"""Short flags of the argument parser of vLLM 0.32.0."""
 OLD_SPECULATION = {
     "speculative-model": "model",
     "speculative-method": "method",
@@ -26,21 +16,6 @@ OLD_SPECULATION = {
     "speculative-max-model-len": "max_model_len",
 }
 """Flags of old recipes, and their keys in --speculative-config."""
-
-LISTS = ListArgs(
-    several=frozenset(
-        {
-            "allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params",
-            "cudagraph-capture-sizes", "ignore-patterns", "kv-cache-dtype-skip-layers", "logits-processors",
-            "lora-modules",
-            "lora-target-modules",
-            "numa-bind-cpus", "numa-bind-nodes", "offload-params", "served-model-name",
-            "sleep-preserve-parameter-names",
-        }
-    ),
-    repeated=frozenset({"middleware"}),
-)  # fmt: skip
-"""Every flag with nargs "+", or one that is appended, in the argument parser of vLLM 0.32.0."""
 
 
 def never_known(profile: Profile) -> list[str]:
