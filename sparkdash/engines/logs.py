@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.node import LOCAL
 from sparkdash.redaction import masked
 
 DETAIL = 100
@@ -220,8 +221,8 @@ _PEER_GONE = re.compile(
 _PEER_SILENT = re.compile(r"RPC call to \w+ timed out")
 _ALL_NODES = "Its log has the lines of all nodes: `sparkdash logs {profile}`."
 _FIRST_END = re.compile(
-    r"^sparkdash: of this engine's containers the one on (?P<node>this box|\S+) was the first to end: "
-    r"it (?:is gone|ended with exit code (?P<code>-?\d+))\.$"
+    r"^sparkdash: (?P<rank>rank \d+ on (?P<node>this box|\S+)) ended the engine: "
+    r"its container (?:is gone|ended with exit code (?P<code>-?\d+))\.$"
 )
 # Said by what is left of an engine when one of its processes was killed or crashed without a word.
 _PROCESS_DIED = re.compile(r"^(?:\[(?P<node>[a-z0-9][a-z0-9-]{0,30})\] )?.*\b(?:died|exited) unexpectedly\b")
@@ -232,24 +233,38 @@ _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to 
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
     """Return the first cause that any line shows, `own` before COMMON; else the exception, else the exit code."""
     clean = [masked(line) for line in lines]
+    who, mark = _crashed_rank(clean)
+    clean = [line for line in clean if line.startswith((mark, "sparkdash: "))]
     tail = tuple(clean[-TAIL:])
+    said = [line.removeprefix(mark) for line in clean]
     for known in (*own, *COMMON):
-        if line := _last(clean, _compiled(known.pattern)):
-            message = f"{known.message}: {detail(line)}"
+        if line := _last(said, _compiled(known.pattern)):
+            message = f"{who} failed. {known.message}" if mark else known.message
+            message = f"{message}: {detail(line)}"
             return Failure(code=known.code, message=message, hint=known.hint, exit_code=exit_code, log_tail=tail)
-    code, message, hint = _unknown(clean, exit_code)
+    code, message, hint = _unknown(said, exit_code, who)
     return Failure(code=code, message=message, hint=hint, exit_code=exit_code, log_tail=tail)
+
+
+def _crashed_rank(lines: Sequence[str]) -> tuple[str, str]:
+    """Name the rank that crashed, and what its lines begin with: nothing for the head, and where it has no lines."""
+    end = _FIRST_END.search(lines[-1]) if lines else None
+    if end and int(end["code"] or 0) > 0:  # ranks of vLLM whose peer has gone end with 0
+        mark = f"[{LOCAL if end['node'] == 'this box' else end['node']}] "
+        if any(line.startswith(mark) for line in lines):
+            return end["rank"].capitalize(), mark
+    return "The engine", ""
 
 
 def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str | None:
     return next((line for line in reversed(lines) if pattern.search(line)), None)
 
 
-def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str]:
+def _unknown(lines: Sequence[str], exit_code: int | None, who: str) -> tuple[str, str, str]:
     if raised := _root(lines):
         return (
             "engine_crash",
-            f"The engine died: {detail(raised)}",
+            f"{who} died: {detail(raised)}",
             "The whole log is under `sparkdash logs {profile}`.",
         )
     if found := _on_several_nodes(lines):

@@ -274,3 +274,35 @@ def test_a_rank_that_loses_its_peer_before_anybody_tells_of_its_end_names_the_pe
     failure = adapter(EngineKind.VLLM).classify(lines, 0)
     assert failure.code == "peer_lost"
     assert failure.message == "It lost the connection to its part on 10.77.0.2"
+
+
+HEAD_OF_LOST_RANK = [
+    "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170] ValueError: what rank 0 says when a rank has gone",
+    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("RuntimeError: the expert is not here", "Rank 1 on spark2 died: RuntimeError: the expert is not here"),
+        ("OSError: [Errno 28] No space left on device", "Rank 1 on spark2 failed. A disk is full: OSError: "),
+        ("WARNING it was not tuned", "Its container on spark2 ended with code 1, and its log names no reason"),
+    ],
+)
+def test_a_rank_on_another_box_that_crashed_is_named_with_its_own_lines_and_not_those_of_the_head(
+    said: str, message: str
+) -> None:
+    end = "sparkdash: rank 1 on spark2 ended the engine: its container ended with exit code 1."
+    lines = [*HEAD_OF_LOST_RANK, "[spark3] INFO of a third box", "[spark2] INFO loading", f"[spark2] {said}", end]
+    failure = adapter(EngineKind.VLLM).classify(lines, 1)
+    assert failure.message.startswith(message)
+    assert failure.log_tail == ("[spark2] INFO loading", f"[spark2] {said}", end)
+
+
+@pytest.mark.parametrize("end", ["rank 0 on this box", "rank 1 on spark2"])
+def test_the_head_s_lines_are_the_reason_where_it_ended_first_and_where_nothing_of_the_rank_is_known(end: str) -> None:
+    lines = [*HEAD_OF_LOST_RANK, f"sparkdash: {end} ended the engine: its container ended with exit code 1."]
+    failure = adapter(EngineKind.VLLM).classify(lines, 1)
+    assert failure.message == "The engine died: ValueError: what rank 0 says when a rank has gone"
+    assert failure.log_tail == tuple(lines)

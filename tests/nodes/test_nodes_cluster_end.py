@@ -127,8 +127,9 @@ async def test_upkeep_leaves_containers_alone_that_are_being_stopped_with_their_
 
 @pytest.mark.parametrize(("side", "code"), [("local", 0), ("spark2", 0), ("spark2", 137)])
 async def test_the_first_end_of_any_side_is_the_engines_whatever_its_exit_code(
-    cluster: Cluster, side: str, code: int
+    cluster: Cluster, side: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(group_end, "TOGETHER_S", 0.01)
     await cluster.runtime.start(engine_spec())
     waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
     await asyncio.sleep(0)
@@ -136,12 +137,35 @@ async def test_the_first_end_of_any_side_is_the_engines_whatever_its_exit_code(
     made.end(code)
     async with asyncio.timeout(LIMIT_S):
         assert await waiting == code
-    where = "this box" if side == "local" else side
+    rank = "0 on this box" if side == "local" else f"1 on {side}"
     last = (await lines(cluster.runtime, HEAD))[-1]
-    assert (
-        last
-        == f"sparkdash: of this engine's containers the one on {where} was the first to end: it ended with exit code {code}."
-    )
+    assert last == f"sparkdash: rank {rank} ended the engine: its container ended with exit code {code}."
+
+
+@pytest.mark.parametrize("first", ["the rank", "the head"])
+async def test_the_rank_that_crashed_is_the_reason_and_has_the_last_lines_whichever_end_is_seen_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """vLLM's head often ends before the container of the rank whose crash it ends for."""
+    monkeypatch.setattr(group_end, "TOGETHER_S", LIMIT_S)
+    await cluster.runtime.start(engine_spec())
+    head, worker = cluster.local.here[HEAD], cluster.b.here[WORKER]
+    for number in range(30):
+        worker.say(f"w{number}")
+        head.say(f"h{number}")
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    if first == "the head":
+        head.end(1)
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    worker.end(3)
+    async with asyncio.timeout(LIMIT_S):
+        assert await waiting == 3
+    said = await lines(cluster.runtime, HEAD)
+    assert said[-11:-1] == [f"[spark2] w{number}" for number in range(20, 30)]
+    assert said[-1] == "sparkdash: rank 1 on spark2 ended the engine: its container ended with exit code 3."
+    assert {f"h{number}" for number in range(30)} < {*said[:-11]}
 
 
 async def test_a_wait_that_a_broken_connection_cuts_short_is_no_end(cluster: Cluster) -> None:
@@ -203,7 +227,9 @@ async def test_a_worker_that_was_removed_meanwhile_has_ended(cluster: Cluster) -
     cluster.b.here.clear()
     async with asyncio.timeout(LIMIT_S):
         assert await cluster.runtime.wait(HEAD) == GONE
-    assert (await lines(cluster.runtime, HEAD))[-1].endswith("it is gone.")
+    assert (await lines(cluster.runtime, HEAD))[-1].endswith(
+        "rank 1 on spark2 ended the engine: its container is gone."
+    )
 
 
 async def test_an_engine_whose_node_is_removed_from_the_registry_is_lost_at_once_and_the_reason_says_so(

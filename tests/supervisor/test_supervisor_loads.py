@@ -262,6 +262,24 @@ async def test_a_load_that_stands_still_on_another_node_has_no_word_of_this_boxs
     assert kernel.asked == asked
 
 
+async def test_a_rank_that_ends_seconds_after_the_head_s_first_answer_failed_is_the_reason(house: Any) -> None:
+    """A vLLM over two boxes says 500 at once, and the container of the rank that died ends two seconds later."""
+    house.runtime.zoo["a"] = Behaviour(talks_nonsense=True, load_s=1)
+    both = make_profile("a", nodes=2, args={"tensor-parallel-size": 2})
+    await house.open(both, nodes=SecondNode(house))
+    asked = house.ask("a")
+    await house.clock.until(lambda: house.state("a") is EngineState.WARMING)
+    await house.clock.drive(house.clock.sleep(3))
+    assert not asked.task.done()
+    end = "sparkdash: rank 1 on spark2 ended the engine: its container ended with exit code 1."
+    await house.runtime.kill("a", "[spark2] RuntimeError: no such expert", end)
+    with pytest.raises(EngineError) as failed:
+        await house.clock.drive(asked.granted())
+    error = failed.value
+    assert error.message == "a did not start. Rank 1 on spark2 died: RuntimeError: no such expert."
+    assert error.log_tail == ("[spark2] RuntimeError: no such expert", end)
+
+
 FIXED = {"kv-cache-memory-bytes": "1G"}
 """With it vLLM does not size its cache by what is free."""
 RECLAIM, LOAD = SwapPhase.RECLAIM, SwapPhase.LOAD

@@ -1,6 +1,7 @@
 """A stand-in for `vllm serve` over two nodes: the head is the tiny engine, the worker says a line and waits.
 
 A file in GATES holds it up: `load` before the head serves, `warm` before an answer, `stop` before it obeys SIGTERM.
+`crash` has the seconds of the load after which the rank crashes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ def wait_at(gate: str) -> None:
         time.sleep(0.5)  # the pace of its log, not a synchronisation
 
 
+def crash_if_asked() -> None:
+    if (GATES / "crash").exists():
+        name = "Worker_TP1" if "--headless" in sys.argv else "EngineCore"
+        print(f"({name} pid=1) INFO 11-23 10:00:00 [loader.py:1] Loading weights", flush=True)
+        time.sleep(float((GATES / "crash").read_text()))
+        sys.exit(f"({name} pid=1) RuntimeError: {name} has no such expert")
+
+
 def end(*_: object) -> None:
     """Obey SIGTERM once the gate is open."""
     wait_at("stop")
@@ -35,6 +44,7 @@ def end(*_: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, end)
+    crash_if_asked()
     if "--headless" in sys.argv:
         print("(Worker_TP1 pid=1) INFO 11-23 10:00:00 [worker.py:1] ready to compute", flush=True)
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from two_host_pair import HEAD, NAME, WORKER, opened_stream, plug_in, profile, until_gone, up
+from two_host_pair import HEAD, NAME, WORKER, opened_stream, plug_in, profile, shut, until_gone, up
 from two_hosts import HostDaemon, TwoHosts
 
 pytestmark = [pytest.mark.podman]
@@ -22,6 +22,27 @@ def test_a_pair_comes_up_as_one_engine_and_its_stop_leaves_nothing_on_either_hos
     assert list(hosts.containers("a")) == [HEAD]
     assert list(hosts.containers("b")) == [WORKER]
     daemon.post("/api/stop", {"profile": NAME}, timeout=60)
+    assert hosts.containers("a") == hosts.containers("b") == {}
+
+
+@pytest.mark.parametrize("head_s", [60.0, 0.1])
+def test_a_rank_that_crashes_in_its_load_is_named_with_its_own_last_lines_also_where_the_head_ends_first(
+    daemon: HostDaemon, hosts: TwoHosts, head_s: float
+) -> None:
+    with shut(hosts, "crash", "a", "b"):
+        for host, seconds in (("a", head_s), ("b", 1.5)):
+            (hosts.folder / host / "home/gates/crash").write_text(str(seconds))
+        used = daemon.sparkdash("use", NAME)
+    said = " ".join(used.stderr.split())
+    assert used.returncode == 4
+    assert "pair did not start. Rank 1 on spark2 died: RuntimeError: Worker_TP1 has no such expert." in said
+    assert "last log lines: [spark2] (Worker_TP1 pid=1) INFO " in said
+    assert "EngineCore" not in said
+    failure = daemon.state()["engines"][NAME]["failure"]
+    assert failure["log_tail"][-2:] == [
+        "[spark2] (Worker_TP1 pid=1) RuntimeError: Worker_TP1 has no such expert",
+        "sparkdash: rank 1 on spark2 ended the engine: its container ended with exit code 1.",
+    ]
     assert hosts.containers("a") == hosts.containers("b") == {}
 
 

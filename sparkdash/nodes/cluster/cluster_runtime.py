@@ -276,9 +276,7 @@ class ClusterRuntime:
         engine = self._engines.get(name)
         if engine is None or engine.is_local:
             return self._local.logs(name, follow=follow, tail=tail)
-        ended = self._ends.get(name)
-        last = (ended.line(),) if ended else ()
-        return self._logs.read(engine, follow=follow, tail=tail, last=last)
+        return self._logs.read(engine, follow=follow, tail=tail, ended=self._ends.get(name))
 
     async def wait(self, name: str) -> int:
         """Wait for the first end of any of the engine's containers; return its exit code.

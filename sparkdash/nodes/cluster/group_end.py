@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from sparkdash.units import duration
 
 FindContainer = Callable[[Member], Awaitable[str | None]]
 """Finds the name of a member's container; None when there is none any more. Raises HostError."""
+TOGETHER_S = 2.0
+"""Time after a first end in which a worker's crash is its reason: the head often ends before its worker's container."""
 AGAIN_S = 1.0
 """Pause before a node is asked again whose answer broke off: that is no container's end."""
 LOOK_EVERY_S = 0.5
@@ -27,15 +30,15 @@ GONE = -1
 
 @dataclass(frozen=True, slots=True)
 class FirstEnd:
-    """First container of an engine that ended."""
+    """End of the container that ended the engine."""
 
     member: Member
+    rank: int
     code: int
 
     def line(self) -> str:
-        host = "this box" if self.member.node == LOCAL else self.member.node
         how = "is gone" if self.code == GONE else f"ended with exit code {self.code}"
-        return f"sparkdash: of this engine's containers the one on {host} was the first to end: it {how}."
+        return f"sparkdash: rank {self.rank} on {called(self.member.node)} ended the engine: its container {how}."
 
 
 async def wait_for_first_end(
@@ -45,7 +48,7 @@ async def wait_for_first_end(
     silent_s: Callable[[], float],
     *others: Coroutine[Any, Any, HostError],
 ) -> FirstEnd:
-    """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
+    """Wait until any member has ended; return the end that is the reason. `find` resolves a member's container; None: there is none any more.
 
     `others` return once the nodes no longer reach each other, or a rank is held.
     Raises HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
@@ -53,7 +56,7 @@ async def wait_for_first_end(
     """
     nodes = {member.node for member in engine.members} - {LOCAL}
     boots = runtimes.boots(nodes)
-    ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
+    ends = [asyncio.ensure_future(_end_of(runtimes, member, rank, find)) for rank, member in enumerate(engine.members)]
     losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s, boots)) for node in sorted(nodes)]
     losses += [asyncio.ensure_future(each) for each in others]
     try:
@@ -61,7 +64,7 @@ async def wait_for_first_end(
         if restarted := _restarted(runtimes, boots):  # its containers have ended, and this is why
             raise restarted
         for end in filter(asyncio.Future.done, ends):
-            return end.result()
+            return await _crash_among(ends[1:]) or end.result()
         raise next(filter(asyncio.Future.done, losses)).result()
     finally:
         for task in (*ends, *losses):
@@ -69,13 +72,23 @@ async def wait_for_first_end(
         await asyncio.gather(*ends, *losses, return_exceptions=True)
 
 
-async def _end_of(runtimes: AllRuntimes, member: Member, find: FindContainer) -> FirstEnd:
+async def _crash_among(workers: Sequence[asyncio.Future[FirstEnd]]) -> FirstEnd | None:
+    """Return the first worker's end with an exit code that tells of a crash; vLLM's rank without its peer ends with 0."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TOGETHER_S):
+            for each in asyncio.as_completed(workers):
+                if (end := await each).code > 0:
+                    return end
+    return None
+
+
+async def _end_of(runtimes: AllRuntimes, member: Member, rank: int, find: FindContainer) -> FirstEnd:
     while True:
         try:
             container = await find(member)
             if container is None:
-                return FirstEnd(member, GONE)
-            return FirstEnd(member, await runtimes.on(member.node).wait(container))
+                return FirstEnd(member, rank, GONE)
+            return FirstEnd(member, rank, await runtimes.on(member.node).wait(container))
         except HostError:
             if member.node == LOCAL:
                 raise

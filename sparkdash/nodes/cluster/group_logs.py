@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import chain
 from typing import cast
 
 from sparkdash.errors import HostError
-from sparkdash.nodes.cluster.group_end import AGAIN_S, FindContainer
+from sparkdash.nodes.cluster.group_end import AGAIN_S, FindContainer, FirstEnd
 from sparkdash.nodes.cluster.groups import EngineMembers, Member
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, naming
 
-LAST_WORDS = 8
-"""Last lines of each worker that come after all but the head's last ones: a failure keeps the log's last twenty."""
-HEADS_LAST = 10
+LAST_WORDS, LAST_LINES = 8, 10
+"""Last lines of each container, and of the one that comes last: the head, or who ended the engine. A failure keeps the
+log's last twenty.
+"""
 KEPT = 200
 """Lines kept of each followed worker, for when its node falls silent."""
 AHEAD = 1000
@@ -38,31 +39,33 @@ class GroupLogs:
             del self._heard[key]
 
     async def read(
-        self, engine: EngineMembers, *, follow: bool, tail: int | None, last: Sequence[str] = ()
+        self, engine: EngineMembers, *, follow: bool, tail: int | None, ended: FirstEnd | None = None
     ) -> AsyncGenerator[str, None]:
-        """Read the lines of all members; `last` are added at the end of what is there now.
+        """Read the lines of all members; those of the one that `ended` the engine come last, with a line about it.
 
         Raises:
             HostError: the head's log cannot be read.
         """
-        lines = self._followed(engine, tail) if follow else self._now(engine, tail, last)
+        lines = self._followed(engine, tail) if follow else self._now(engine, tail, ended)
         async with aclosing(lines):
             async for line in lines:
                 yield line
 
-    async def _now(self, engine: EngineMembers, tail: int | None, last: Sequence[str]) -> AsyncGenerator[str, None]:
+    async def _now(self, engine: EngineMembers, tail: int | None, ended: FirstEnd | None) -> AsyncGenerator[str, None]:
         head, *workers = engine.members
         heads = asyncio.ensure_future(self._all_lines(head, tail))
         read = [asyncio.ensure_future(self._of_worker(engine, worker, tail)) for worker in workers]
         try:
-            theirs = await asyncio.gather(*read)
-            own = await heads
+            said = [*await asyncio.gather(*read), await heads]
         finally:
             for task in (heads, *read):
                 task.cancel()
-        before = (*(lines[:-LAST_WORDS] for lines in theirs), own[:-HEADS_LAST])
-        for line in chain(*before, *(lines[-LAST_WORDS:] for lines in theirs), own[-HEADS_LAST:], last):
+        last = said.pop(ended.rank - 1 if ended else -1)
+        before = (*(lines[:-LAST_WORDS] for lines in said), last[:-LAST_LINES])
+        for line in chain(*before, *(lines[-LAST_WORDS:] for lines in said), last[-LAST_LINES:]):
             yield line
+        if ended:
+            yield ended.line()
 
     async def _lines(self, member: Member, tail: int | None, *, follow: bool) -> AsyncGenerator[str, None]:
         container = await self._find(member)

@@ -95,6 +95,8 @@ LACKING_STILL_S = 60.0
 POLL_S = 0.5
 FIRST_POLL_S = 0.02
 """Pauses grow up to POLL_S: what is up at once does not wait, and a long load is not asked often."""
+RANKS_END_S = 6.0
+"""Time after a failed answer in which an engine over several boxes may end: vLLM's ranks ended 3 to 5 s after it."""
 POLL_SHARE = 0.1
 """Pause as a share of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
 TELL_S = 0.25
@@ -188,7 +190,7 @@ class Loading:
             return await self.while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
         except UpstreamError as error:
             # a connection that breaks off is most often the first sign of a death
-            await self.while_it_lives(self._tools.clock.sleep(POLL_S))
+            await self.while_it_lives(self._tools.clock.sleep(POLL_S if len(self._nodes) == 1 else RANKS_END_S))
             raise self._bad_answer(error.message.rstrip(".")) from error
 
     async def taken_apart(self) -> Start:
