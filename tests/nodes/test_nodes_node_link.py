@@ -52,10 +52,12 @@ class FiguresInMemory:
         self.runs = 0
         self.running = asyncio.Event()
         self.cancelled = False
+        self.asked: Callable[[], object] = lambda: None
 
     sample: NodeSample | None = None
 
     async def fresh_memory(self) -> Memory:
+        self.asked()
         raise SILENT
 
     async def run(self) -> None:
@@ -175,6 +177,24 @@ async def test_a_node_that_is_back_with_another_boot_was_restarted(
     lived.connection.lose(SILENT)
     await lived.until(NodeStatus.REACHABLE)
     assert lived.restarted == told
+
+
+async def test_a_box_that_is_lost_while_its_first_memory_is_asked_for_was_never_reachable(
+    live: Callable[..., Lived],
+) -> None:
+    lived = live()
+    figures = lived.link.figures
+    assert isinstance(figures, FiguresInMemory)
+
+    def lose_once() -> None:
+        figures.asked = lambda: None
+        lived.connection.lose(SILENT)
+
+    figures.asked = lose_once
+    await lived.until(NodeStatus.REACHABLE)
+    assert lived.connection.tries == 2
+    assert lived.changes == [NodeStatus.UNREACHABLE, NodeStatus.REACHABLE]
+    assert lived.returned == ["spark2"]
 
 
 HALF = Link(

@@ -115,25 +115,29 @@ class NodeMonitor:
             return error
         self._failures = 0
         self.reason = None
-        before = self.state.facts and self.state.facts.boot
         tasks = [asyncio.create_task(self._refresh_facts())]
         try:
             if self.figures is not None:  # a node whose memory is not known is of no use yet
                 tasks.append(asyncio.create_task(self._follow(self.figures)))
                 with contextlib.suppress(SparkdashError):
                     await self.figures.fresh_memory()
-            self._take(facts)
-            if before and facts.boot and facts.boot != before:
-                self._orders.restarted(self.node.name)
-            LOG.info("a node can be reached", node=self.node.name)
-            self._orders.returned(self.node.name)
-            self.settled.set()
+            if not self._loss.is_set():
+                self._is_back(facts)
             await self._loss.wait()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return self.reason or ssh_errors.unreachable(self.node, "the connection has ended")
+
+    def _is_back(self, facts: NodeFacts) -> None:
+        before = self.state.facts and self.state.facts.boot
+        self._take(facts)
+        if before and facts.boot and facts.boot != before:
+            self._orders.restarted(self.node.name)
+        LOG.info("a node can be reached", node=self.node.name)
+        self._orders.returned(self.node.name)
+        self.settled.set()
 
     def _lost(self, reason: HostError) -> None:
         self.reason = reason
