@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -25,10 +26,12 @@ from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.results import Provenance, Results
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.metric import Gpu, Memory, NodeSample, Sample
-from sparkdash.domain.node import LOCAL
+from sparkdash.domain.node import LOCAL, NodeFacts, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
+from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import AdmissionError
 from sparkdash.sim import prompt as prompt_module
 from sparkdash.sim.app import App
@@ -314,6 +317,32 @@ def test_what_is_read_beside_a_cell_is_of_the_boxes_that_its_engines_run_on(
     sample = Sample(at=1.0, gpu=idle, memory=here, nodes={"spark2": NodeSample(at=1.0, memory=there, gpu=busy)})
     found = arm_launcher.read_boxes(sample, engines)
     assert (found.clock_mhz, found.swap_used, found.power_w) == (clock, swap, watts)
+
+
+HERE, THERE = (
+    {"driver": driver, "kernel": kernel, "clock_mhz": mhz, "available_bytes": free}
+    for driver, kernel, mhz, free in (("580.1", platform.release(), 208.0, 5), ("590.2", "6.17-there", 2400.0, 7))
+)
+
+
+@pytest.mark.parametrize(("nodes", "box"), [((LOCAL, "spark2"), HERE), (("spark2",), THERE)])
+async def test_a_launch_is_recorded_with_the_box_that_its_engine_serves_on(
+    nodes: tuple[str, ...], box: dict[str, Any]
+) -> None:
+    gpus = [Gpu(driver=each["driver"], sm_clock_mhz=each["clock_mhz"]) for each in (HERE, THERE)]
+    free = [Memory(total=9, available=each["available_bytes"], free=1) for each in (HERE, THERE)]
+    there = NodeSample(at=1.0, memory=free[1], gpu=gpus[1])
+    facts = NodeFacts(hostname="b", arch="aarch64", home="/h", uid=0, driver="590.2", kernel="6.17-there")
+    state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=0.0, facts=facts)
+    daemon = DaemonInfo(version="1", host=platform.node(), pid=1, started_at=0.0, runtime="process", url="http://x")
+    sample = Sample(at=1.0, gpu=gpus[0], memory=free[0], nodes={"spark2": there})
+    world = Snapshot(seq=1, at=1.0, daemon=daemon, sample=sample, nodes={"spark2": state})
+    profile = Profile(name="p", engine=EngineKind.SIM, sim=SimSpec())
+    engine = Engine(profile="p", kind=EngineKind.SIM, state=EngineState.READY, since=0.0, fingerprint="f", nodes=nodes)
+    async with BenchClient("http://127.0.0.1:9") as wire:
+        measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="p", engine_url=None)
+        found = await arm_launcher.profile_provenance(profile, engine, world, measured, ())
+    assert {name: getattr(found, name) for name in box} == box
 
 
 async def test_a_cell_names_the_sensor_of_its_power(tmp_path: Path, sims: Sims) -> None:

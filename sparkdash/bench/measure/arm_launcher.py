@@ -37,9 +37,11 @@ DIGEST_S = 5.0
 async def profile_provenance(
     profile: Profile, engine: Engine, world: Snapshot, measured: MeasuredEngine, log: Sequence[str]
 ) -> Provenance:
-    here = world.daemon.host == platform.node()
-    gpu = (world.sample.gpu if world.sample else None) or Gpu()
-    memory = world.sample.memory if world.sample else None
+    node = engine.nodes[0]
+    here = node == LOCAL and world.daemon.host == platform.node()
+    box = _boxes(world.sample).get(node) or NodeSample(at=0.0)
+    facts = world.nodes[node].facts if node in world.nodes else None
+    gpu, memory = box.gpu or Gpu(), box.memory
     target = profile.models.get("target")
     return Provenance(
         profile=profile.name,
@@ -61,7 +63,7 @@ async def profile_provenance(
         temperature=0.0,
         speculation=adapter_of(profile).speculation(profile),
         driver=gpu.driver,
-        kernel=platform.release() if here else None,
+        kernel=platform.release() if here else facts and facts.kernel,
         clock_mhz=gpu.sm_clock_mhz,
         temperature_c=gpu.temperature_c,
         available_bytes=memory.available if memory else None,
@@ -187,7 +189,7 @@ def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> Box
     """Read the boxes of these engines: the clock is that of the fastest engine's slowest box, as others may rest."""
     if sample is None:
         return BoxReading()
-    known = sample.nodes | {LOCAL: NodeSample(at=sample.at, memory=sample.memory, gpu=sample.gpu)}
+    known = _boxes(sample)
     names = [name for name in dict.fromkeys(chain(*engines)) if name in known]
     gpus = {name: known[name].gpu or Gpu() for name in names}
     slowest = (min(gpus[name].sm_clock_mhz or 0 for name in of if name in gpus) for of in engines if {*of} & {*gpus})
@@ -203,6 +205,12 @@ def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> Box
         available_bytes=min((memory.available for memory in memories), default=None),
         low_power=sample.low_power and LOCAL in names,
     )
+
+
+def _boxes(sample: Sample | None) -> dict[str, NodeSample]:
+    if sample is None:
+        return {}
+    return sample.nodes | {LOCAL: NodeSample(at=sample.at, memory=sample.memory, gpu=sample.gpu)}
 
 
 def bench_headers() -> dict[str, str]:
