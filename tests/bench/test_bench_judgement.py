@@ -249,6 +249,31 @@ def test_every_column_says_what_it_divides() -> None:
         assert ("/" in metric.definition) == (metric.unit == "tok/s")
 
 
+def test_the_users_suite_judges_the_tokens_of_all_users_together(rehearse: Rehearse) -> None:
+    """Of one engine every second user waits until another one has ended; each answer then comes as fast as of two."""
+    arms = [Arm(name="one", profile="coder@spark2"), Arm(name="both", profile="coder")]
+    users = [CellKey(suite="users", context=512, output=128, concurrency=count) for count in (1, 8)]
+    rates = {arm.name: dict.fromkeys(users, 50.0) for arm in arms}
+    results = rehearse(arms=arms, rates=rates, wobble=0.001, changes={"suite": "users"})
+
+    def queued(one: RequestSample) -> RequestSample:
+        if one.arm == "both" or one.stream % 2 == 0:
+            return one
+        wait = one.last_ns or 0
+        moved = ("response_ns", "token_ns", "visible_ns", "last_ns")
+        return one.replace(**{name: getattr(one, name) + wait for name in moved})
+
+    report = assemble_report(results.replace(samples=tuple(map(queued, results.samples))))
+    (decode,) = [table for table in report.tables if table.metric is BenchMetric.DECODE]
+    assert decode.overall[0].verdict.claim is not Conclusion.FASTER
+    (over_all,) = report.overall
+    assert over_all.verdict.claim is Conclusion.FASTER
+    assert (over_all.cells, over_all.best, round(over_all.best_delta or 0, 2)) == (2, users[1], 1.0)
+    assert derive_layout(report).metric == "aggregate"
+    (table,) = [table for table in report.tables if table.metric is BenchMetric.AGGREGATE]
+    assert [row.key for row in table.rows] == users
+
+
 def test_the_load_suite_judges_the_time_of_each_launch(rehearse: Rehearse) -> None:
     """Table with a value for each launch; less is better, also for what a sweep recommends. Other suites have none."""
     key, took = CellKey(suite="load", context=0, output=16), {"plain": 291.0, "eagle": 66.0}

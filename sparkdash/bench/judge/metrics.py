@@ -46,6 +46,8 @@ class BenchMetric(StrEnum):
 
 
 LOAD_SUITE = "load"
+_MAIN = {LOAD_SUITE: BenchMetric.LOAD, "users": BenchMetric.AGGREGATE}
+"""Metrics by which suites are judged that are for something else than the decode rate of a request."""
 _TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV, BenchMetric.ITL_P99, BenchMetric.LOAD})
 _DEFINITIONS = {
     BenchMetric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); "
@@ -70,7 +72,7 @@ def metrics_of(suite: str) -> tuple[BenchMetric, ...]:
 
 
 def main_metric(suite: str) -> BenchMetric:
-    return BenchMetric.LOAD if suite == LOAD_SUITE else BenchMetric.DECODE
+    return _MAIN.get(suite, BenchMetric.DECODE)
 
 
 def speed_keys(results: Results) -> list[CellKey]:

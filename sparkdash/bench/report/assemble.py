@@ -117,14 +117,15 @@ def assemble_report(results: Results) -> Report:
         _table(results_of_speed, decoded if metric is BenchMetric.DECODE else judged, metric, why_not)
         for metric in (metrics_of(run.suite) if speed else ())
     )
-    main = next((table for table in tables if table.metric is main_metric(run.suite)), None)
+    judges = main_metric(run.suite)
+    main = next((table for table in tables if table.metric is judges), None)
     speculated = _speculation(results)
     return Report(
         run=run,
         simulated=run.simulated,
         arms=tuple(_arm(results, arm) for arm in run.arms),
         tables=tables,
-        overall=overall(decoded, main_metric(run.suite)),
+        overall=overall(decoded if judges is BenchMetric.DECODE else judged, judges),
         decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),
@@ -183,7 +184,8 @@ def _table(
     """Build a metric's table. Figures that may not be compared have a reason in the place of their verdict."""
     rows = {row.key: row for row in judged_rows(judged, metric)}
     whole = rows.values() if judged is results else judged_rows(results, metric)
-    shown = (row for row in whole if metric is not BenchMetric.AGGREGATE or row.key.concurrency > 1)
+    of_one = metric is not BenchMetric.AGGREGATE or metric is main_metric(results.run.suite)
+    shown = (row for row in whole if of_one or row.key.concurrency > 1)
     return MetricTable(
         metric=metric,
         rows=tuple(_judged_row(row, rows[row.key], partial(why_not, metric)) for row in shown),

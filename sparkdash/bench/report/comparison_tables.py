@@ -278,14 +278,20 @@ def _where(source: TableSource, key: CellKey) -> str:
     return blocks.cell_name(key, source.words)
 
 
+_BY = {
+    BenchMetric.DECODE: "decode rate",
+    BenchMetric.AGGREGATE: "the tokens of all users a second",
+    BenchMetric.LOAD: "the time of a load",
+}
+
+
 def advice_table(source: TableSource) -> Iterator[Block]:
     report = source.report
     if not report.advice:
         return
     words, metric = source.words, main_metric(report.run.suite)
     yield Heading(2, "Recommended")
-    by = "decode rate" if metric is BenchMetric.DECODE else "the time of a load"
-    said = f"By {by}; {report.run.baseline} stays where nothing is shown to be faster."
+    said = f"By {_BY[metric]}; {report.run.baseline} stays where nothing is shown to be faster."
     yield TextBlock((f"{said} That the next one is slower is not claimed.",), Tone.DIM)
     rows = tuple(_advice_row(one, report.run.baseline, words) for one in report.advice)
     yield Grid(head=("Cell", "Take", metric.unit, "Against the baseline", "Acceptance length", "Next"), rows=rows)

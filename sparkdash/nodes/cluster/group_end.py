@@ -48,8 +48,9 @@ async def wait_for_first_end(
     silent_s: Callable[[], float],
     *others: Coroutine[Any, Any, HostError],
 ) -> FirstEnd:
-    """Wait until any member has ended; return the end that is the reason. `find` resolves a member's container; None: there is none any more.
+    """Wait until any member has ended; return the end that is the reason.
 
+    `find` resolves a member's container; None: there is none any more.
     `others` return once the nodes no longer reach each other, or a rank is held.
     Raises HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
     removed from the nodes; node_restarted; link_down; rank_held.
@@ -73,7 +74,7 @@ async def wait_for_first_end(
 
 
 async def _crash_among(workers: Sequence[asyncio.Future[FirstEnd]]) -> FirstEnd | None:
-    """Return the first worker's end with an exit code that tells of a crash; vLLM's rank without its peer ends with 0."""
+    """Return the first worker's end with another code than 0, with which vLLM's ranks end that lost their peer."""
     with suppress(TimeoutError):
         async with asyncio.timeout(TOGETHER_S):
             for each in asyncio.as_completed(workers):
