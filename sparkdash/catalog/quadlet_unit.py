@@ -7,10 +7,24 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.catalog.importers.values import comment_lines
 from sparkdash.domain.container import LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
+
+KEPT = frozenset(
+    {
+        "about", "engine_version", "context", "memory", "request", "request_set", "request_strip", "modes", "mends_off",
+        "mirror_reasoning", "first_byte_s", "between_bytes_s", "on_stuck", "protocols", "published", "silence",
+        "fork_flags", "can", "keep_kv", "adapters",
+    }
+)  # fmt: skip
+"""Keys of sparkdash alone, of which a container knows nothing."""
+
+
+def left_out(profile: Profile) -> str:
+    """Name in a comment what of the profile no container carries."""
+    given = profile.model_dump(mode="json", include=set(KEPT), exclude_defaults=True)
+    return f"# In the profile alone: {', '.join(sorted(given)) or 'nothing more'}."
 
 
 def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
@@ -18,7 +32,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",
-        *comment_lines(profile),
+        left_out(profile),
         "[Unit]",
         f"Description={_plain(profile.about or profile.name)}",
         "",

@@ -38,14 +38,6 @@ def test_a_script_is_a_script_though_it_writes_yaml_in_a_here_document() -> None
             {"max-model-len": 4096, "dtype": "auto"},
         ),
         (
-            f"podman run {IMAGE} --model a/b --chat-template $'a\\nb\\t\\x41\\'c' --dtype $\"auto\"\n",
-            {"chat-template": "a\nb\tA'c", "dtype": "auto"},
-        ),
-        *(
-            (f"podman run {IMAGE} --model a/b --chat-template $'{escape}'", {"chat-template": escape})
-            for escape in ("\\0", "\\x00", "\\ud800", "\\q")
-        ),
-        (
             "vllm serve a/b --default-chat-template-kwargs.enable_thinking false --x.y null --x.z=true",
             {"default-chat-template-kwargs": {"enable_thinking": False}, "x": {"y": None, "z": True}},
         ),
@@ -71,7 +63,7 @@ def test_a_script_is_a_script_though_it_writes_yaml_in_a_here_document() -> None
     ],
 )
 def test_the_engine_is_told_what_the_line_says(text: str, args: dict[str, Any]) -> None:
-    """A subshell, the script's arguments, quotes with a dollar, dotted names, words after a flag, short names, hyphens."""
+    """A subshell, the script's arguments, dotted names, words after a flag, short names, hyphens."""
     made = only(text)
     assert made["args"] == args
     assert made["models"]["target"] in ({"hf": "a/b"}, {"path": "/m.gguf"})
@@ -103,27 +95,6 @@ def test_labels_of_a_case_are_no_steps() -> None:
     imported = importers.import_profiles(text)
     assert imported.profiles[0]["args"] == {"dtype": "auto"}
     assert "a step beside the engine" not in said(imported)
-
-
-def test_a_case_whose_subject_the_script_sets_takes_its_own_branch_and_names_the_others() -> None:
-    text = """SPEC=${SPEC:-mtp}
-case "$SPEC" in
-  dflash) CFG=(--max-num-seqs 4); case $SPEC in *) X=nested ;; esac ;;
-  m?p|none) CFG=(--seed 7) ;;
-  *)
-    podman run img vllm serve c/d
-    CFG=(--seed 8) ;;
-esac
-vllm serve a/b "${CFG[@]}"
-"""
-    imported = importers.import_profiles(text)
-    assert [one["args"] for one in imported.profiles] == [{"seed": 7}]
-    for branch in (
-        "dflash) CFG=(--max-num-seqs 4); case $SPEC in *) X=nested",
-        "*) podman run img vllm serve c/d CFG=(--seed",
-    ):
-        assert f"dropped: {branch}" in said(imported)
-    assert "assigned more than once" not in said(imported)
 
 
 @pytest.mark.parametrize("word", ['${m[@]+"${m[@]}"}', '${m[@]:+"${m[@]}"}', '"${m[@]:-}"', '"${m[@]-}"', "${m[@]}"])

@@ -9,12 +9,11 @@ import pytest
 import yaml
 
 from sparkdash.catalog import importers, load_catalog
-from sparkdash.catalog.importers.values import KEPT, read_comments
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.registry import adapter, adapter_of
+from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
@@ -52,10 +51,6 @@ def comparable(spec: ContainerSpec, profile: Profile) -> dict[str, Any]:
     }
 
 
-def kept(profile: Profile) -> dict[str, Any]:
-    return profile.model_dump(include=set(KEPT))
-
-
 def _place(spec: ContainerSpec) -> dict[str, Any]:
     return {
         "mounts": sorted(str(mount) for mount in spec.mounts),
@@ -78,36 +73,15 @@ def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> Non
     assert comparable(again, found.profiles["back"]) == comparable(spec, profile)
     assert set(profile.serves) <= set(found.profiles["back"].serves)
     assert _place(again) == _place(spec)
-    assert kept(found.profiles["back"]) == kept(profile)
     assert not [str(remark) for remark in imported.remarks if remark.kind == "unknown"]
 
 
-HIDDEN = {
-    "kv": """{profile: x, engine: llamacpp, image: "a/b:1", keep_entrypoint: true, keep_kv: {max_gib: 8},
-        models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}""",
-    "llama": """{profile: x, engine: llamacpp, image: "a/b:1", serves: [y, lora: /l/a.gguf],
-        models: {target: {path: /m/x.gguf}}, args: {ctx-size: 4096}}""",
-    "vllm": """{profile: x, engine: vllm, image: "a/b:1", serves: [{lora: {hf: a/lora}}, {own: /l/own}, y],
-        models: {target: {hf: a/b}}, args: {max-model-len: 4096}, mounts: [{source: /s, target: /t}]}""",
-}
-
-
 @pytest.mark.parametrize("form", list(ExportFormat))
-@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
-def test_what_the_container_hides_comes_back_with_its_comments(text: str, form: ExportFormat) -> None:
-    """An entrypoint that is kept, conversations, and adapters: as an alias one would answer without its weights."""
-    (first,) = importers.load_imported({"x": text}).profiles.values()
-    spec = adapter_of(first).container(first, LAUNCH)
-    back = importers.import_profiles(_exported(form, first, spec))
-    (second,) = importers.load_imported({"x": importers.yaml_text(back.profiles[0], back, "x")}).profiles.values()
-    assert second.model_dump(exclude=NOT_CARRIED) == first.model_dump(exclude=NOT_CARRIED)
-
-
-def test_comments_of_an_export_are_read_within_their_keys_only() -> None:
-    text = '# sparkdash engine: "sim"\n# sparkdash modes: {"cut\n# sparkdash context: 4096\n  # sparkdash memory: {}\n'
-    assert read_comments(text + f"# sparkdash request: {'[' * 1000}{']' * 1000}\n") == {"context": 4096}
-    line = '# sparkdash serves: [{"a": 5}, {"b": {"path": 3}}]\npodman run vllm/vllm-openai:v1 --model a/b\n'
-    assert importers.import_profiles(line).profiles[0]["serves"] == [{"a": 5}, {"b": {"path": 3}}]
+def test_what_no_container_carries_is_named(form: ExportFormat) -> None:
+    text = """{profile: x, engine: llamacpp, image: "a/b:1", serves: [lora: /l/a.gguf], about: why,
+        models: {target: {path: /m/x.gguf}}, modes: {calm: {temperature: 0}}}"""
+    (profile,) = importers.load_imported({"x": text}).profiles.values()
+    assert "# In the profile alone: about, adapters, modes." in _exported(form, profile, container(profile))
 
 
 @pytest.mark.parametrize("form", list(ExportFormat))

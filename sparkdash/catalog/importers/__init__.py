@@ -11,7 +11,7 @@ from typing import Any
 from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, quadlet, sparkrun
-from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused, put_back, read_comments
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.catalog.load import load_catalog
 from sparkdash.domain.profile import MOST_NODES
 from sparkdash.engines.nodes import OF_EACH_NODE, RING_ONLY, ROCE_DEVICES
@@ -83,9 +83,7 @@ def _import(text: str, name: str | None, folder: str | None) -> Imported:
         raise import_refused("The input is a service of systemd.", "Give the command behind `ExecStart=` alone.")
     if not is_unit and llama_presets.is_presets(text):
         return llama_presets.import_presets(text, name)
-    read = quadlet.import_unit if is_unit else podman_line.import_podman_line
-    found, kept = read(text, name), read_comments(text)
-    return replace(found, profiles=(put_back(found.profiles[0], kept),)) if len(found.profiles) == 1 else found
+    return quadlet.import_unit(text, name) if is_unit else podman_line.import_podman_line(text, name)
 
 
 def _top_keys(text: str) -> set[str]:

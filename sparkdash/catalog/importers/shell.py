@@ -7,32 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
 from sparkdash.catalog.importers.values import MAX_COMMAND, ImportNotes, import_refused, too_long
 from sparkdash.redaction import is_secret_variable, masked
-
-ESCAPED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
-"""Text in `$'…'`, its escapes as written."""
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-
-
-def unescaped(text: str) -> str:
-    """Replace the escapes of `$'…'` by what they stand for; an unknown one stays as written."""
-
-    def put(hit: re.Match[str]) -> str:
-        for digits, base in ((hit[1], 16), (hit[2], 16), (hit[3], 8)):
-            if digits:
-                code = int(digits, base)
-                return hit[0] if code == 0 or 0xD800 <= code < 0xE000 else chr(code)
-        return _LETTERS.get(hit[4]) or (hit[4] if hit[4] in "\\'\"?" else hit[0])
-
-    return _ESCAPE.sub(put, text)
 
 
 def _split_fields(parts: list[str]) -> list[str]:
@@ -117,11 +97,10 @@ class WordReader:
         spliced: list[str] | None = None
         quoted = False
         while self._at < len(self._text) and (char := self._text[self._at]) not in " \t\r<>" + SEPARATORS:
-            if char == "'" or self._text.startswith("$'", self._at):
-                parts.append(self._single() if char == "'" else self._escaped())
+            if char == "'":
+                parts.append(self._single())
                 quoted = True
-            elif char == '"' or self._text.startswith('$"', self._at):
-                self._at += char == "$"
+            elif char == '"':
                 spliced = self._double(parts)
                 quoted = True
             elif char in "$`":
@@ -182,13 +161,6 @@ class WordReader:
         body = self._text[self._at + 1 : end]
         self._at = end + 1
         return body
-
-    def _escaped(self) -> str:
-        """Read `$'…'`, in which backslashes stand for control characters."""
-        if not (hit := ESCAPED.match(self._text, self._at)):
-            raise self._open_quote("$'")
-        self._at = hit.end()
-        return unescaped(hit[1])
 
     def _double(self, parts: list[str]) -> list[str] | None:
         opened, self._at = self._at, self._at + 1
@@ -347,26 +319,6 @@ _REST_OF_LABEL = re.compile(r"[^;&\n()]{0,200}\)")
 """Alternatives behind the first `|` of a label of a `case`."""
 
 
-@dataclass(slots=True)
-class _Case:
-    """`case … esac` that is open."""
-
-    subject: str | None
-    """Text that chooses the branch; None while the script does not tell it, so that each branch is read."""
-    labels: list[str] = field(default_factory=list)
-    chosen: bool = False
-
-
-class _Passed(NamedTuple):
-    """Branch that is not taken, and what is put back behind it."""
-
-    depth: int
-    label: str
-    begin: int
-    variables: dict[str, Value]
-    notes: ImportNotes
-
-
 class ShellReader(WordReader):
     """Parser of a whole script in one pass."""
 
@@ -379,8 +331,8 @@ class ShellReader(WordReader):
         self._is_joined = is_joined
         self._brackets = 0
         """Round brackets of subshells that are open."""
-        self._cases: list[_Case] = []
-        self._passed: _Passed | None = None
+        self._cases = 0
+        """Open `case … esac`, each branch of which is read."""
         self._heredocs: list[str] = []
         """Closing words of the here-documents whose text begins in the next line."""
 
@@ -414,48 +366,16 @@ class ShellReader(WordReader):
         self._notes.dropped(self._text[start : self._at].strip(), "a comment; what follows it in the command is read")
 
     def _ended(self, words: list[str], separator: str) -> list[str]:
-        """Return the words of the command that `separator` ends; none for a label, and none in a branch not taken."""
+        """Return the words of the command that `separator` ends; none for a label of a `case`."""
         if words[:1] == ["case"]:
-            words = self._begin_case(words, separator)
+            self._cases += 1
+            words = words[:3]
         elif words[:1] == ["esac"]:
-            self._end_branch()
-            del self._cases[-1:]
+            self._cases = max(self._cases - 1, 0)
         elif self._ends_label(separator):
-            self._end_branch()
-            self._label(words, separator)
             return []
-        elif self._text.endswith(";;", 0, self._at):
-            self._end_branch()
         self._brackets = max(self._brackets + {"(": 1, ")": -1}.get(separator, 0), 0)
-        return [] if self._passed else words
-
-    def _begin_case(self, words: list[str], separator: str) -> list[str]:
-        is_told = words[2:3] == ["in"] and not {"$", "`"} & set(words[1])
-        self._cases.append(_Case(words[1] if is_told else None))
-        self._label(words[3:], separator)
-        return [] if is_told else words[:3]
-
-    def _label(self, words: list[str], separator: str) -> None:
-        """Take a label of the innermost `case`; behind its bracket, begin the branch or pass it by."""
-        case = self._cases[-1]
-        case.labels += words
-        if separator != ")" or case.subject is None or self._passed:
-            return
-        if not case.chosen and any(fnmatchcase(case.subject, label) for label in case.labels):
-            case.chosen = True
-        else:
-            label = f"{'|'.join(case.labels)})"
-            self._passed = _Passed(len(self._cases), label, self._at, self._variables, self._notes)
-            self._variables, self._notes = dict(self._variables), ImportNotes()
-        case.labels = []
-
-    def _end_branch(self) -> None:
-        if self._passed and self._passed.depth == len(self._cases):
-            passed, self._passed = self._passed, None
-            self._variables, self._notes = passed.variables, passed.notes
-            text = " ".join(self._text[passed.begin : self._at].split())
-            why = f"is for another value than {self._cases[-1].subject!r}, which the script sets"
-            self._notes.dropped(f"{passed.label} {text}", why)
+        return words
 
     def _ends_label(self, separator: str) -> bool:
         if not self._cases or self._brackets:

@@ -100,13 +100,12 @@ def export_profile(
 
 
 def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
-    from sparkdash.catalog.importers.values import comment_lines
-    from sparkdash.catalog.quadlet_unit import quadlet_unit
+    from sparkdash.catalog.quadlet_unit import left_out, quadlet_unit
     from sparkdash.host.podman.argv import PODMAN, run, shell
 
     if form is ExportFormat.QUADLET:
         return quadlet_unit(profile, spec)
-    return "\n".join([*comment_lines(profile), shell(run(PODMAN, spec))])
+    return f"{left_out(profile)}\n{shell(run(PODMAN, spec))}"
 
 
 def _read(source: str, name: str | None) -> Imported:
