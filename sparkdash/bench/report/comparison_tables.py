@@ -70,9 +70,8 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     build, mode = home
     notes = Footnotes()
     head = (layout.words.variant, *(one.name for one in layout.modes))
-    others = [one for one in layout.builds if one is not build or layout.own_delta]
     rows = []
-    for other in others:
+    for other in (one for one in layout.builds if one is not build):
         deltas = (_delta(source, other, one.name, key, notes) for one in layout.modes)
         rows.append((TableCell(other.name), *deltas))
     yield Heading(3, f"Delta vs {build.name} {mode.title} ({_median_text(source, base, key)} {source.metric.unit})")
@@ -102,8 +101,7 @@ def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
             gain = _delta(source, build, mode.name, key, notes)
             rows.append((TableCell(arm), source.cell(arm, key, notes), gain, TableCell(image or "—")))
     head = ("Build", source.metric.unit, "Gain", "Image")
-    title = "Recipe" if len(layout.modes) > 1 else layout.words.comparison
-    yield Heading(2, f"{title} ({_where(source, key)})")
+    yield Heading(2, f"{layout.words.comparison} ({_where(source, key)})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
     yield from _bracket_note(rows)
 

@@ -5,25 +5,21 @@ A layout may name arms that a run lacks; their cells then show how to fill them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from sparkdash.bench.judge.metrics import main_metric
-from sparkdash.bench.report.report import ArmReport, Report
+from sparkdash.bench.report.report import Report
 from sparkdash.catalog import yaml12
 from sparkdash.domain.base import Frozen
-from sparkdash.engines.roofline import parse_speculation
 from sparkdash.errors import AdmissionError
 from sparkdash.paths import read_small_text
 
 SHIPPED = Path(__file__).parent / "layouts"
-PLAIN = "Vanilla"
-"""Name of the mode without speculation in the published tables."""
-_SPECULATES = frozenset({"spec", "speculative", "draft", "drafter", "drafts", "nst", "k", "n", "x"})
-"""Words of an arm's name that tell of speculation, beside its method."""
+ONLY = "run"
+"""Name of the one mode of a layout that the run determines."""
 
 
 class SpeculationMode(Frozen):
@@ -112,8 +108,8 @@ class Layout(Frozen):
     """Adds columns measured on a warm prefix cache."""
     math: bool = False
     """Adds lines for right answers even where the run asked no questions."""
-    own_delta: bool = False
     recipe: bool = False
+    """Has one table of all arms over the baseline in the place of builds by modes."""
     words: LayoutTitles = LayoutTitles()
 
     @property
@@ -129,27 +125,15 @@ class Layout(Frozen):
 
 
 def derive_layout(report: Report, metric: str | None = None) -> Layout:
-    """Derive a layout from the run: speculating arms stand beside the arm whose name begins theirs."""
-    modes = {arm.name: _mode(arm) for arm in report.arms}
-    builds: dict[str, dict[str, str]] = {}
-    plain = [arm for arm in report.arms if modes[arm.name].name == PLAIN]
-    for arm in report.arms:
-        home = _home(arm, plain)
-        taken = builds.setdefault(home, {})
-        if modes[arm.name].name in taken:  # two of a mode: a build of its own
-            taken = builds.setdefault(arm.name, {})
-        taken[modes[arm.name].name] = arm.name
-    used = {mode.name: mode for mode in modes.values()}
+    """Derive a layout from the run: each arm has tables of its own, and a row in the table over the baseline."""
+    builds = (Build(name=arm.name, title=arm.name, arms={ONLY: arm.name}) for arm in report.arms)
     return Layout(
         title=f"{_compared(report)}: {report.run.suite} on {report.run.host.name or 'this box'}",
-        modes=tuple(sorted(used.values(), key=lambda mode: mode.name != PLAIN)),
-        groups=tuple(
-            BuildGroup(title=name, builds=(Build(name=name, title=name, arms=arms),)) for name, arms in builds.items()
-        ),
+        modes=(SpeculationMode(name=ONLY, title=ONLY, letter=""),),
+        groups=tuple(BuildGroup(title=build.name, builds=(build,)) for build in builds),
         metric=metric or main_metric(report.run.suite),
         warm=True,
-        own_delta=True,
-        recipe=len(report.arms) > 1,
+        recipe=True,
     )
 
 
@@ -169,37 +153,6 @@ def filled_layout(layout: Layout, report: Report) -> Layout:
         return layout
     own = derive_layout(report, layout.metric)
     return layout.replace(modes=own.modes, groups=own.groups)
-
-
-def _mode(arm: ArmReport) -> SpeculationMode:
-    """Return the mode by the launch's speculation: `eagle3 k=1` is +EAGLE3 NST=1."""
-    method, count = parse_speculation(arm.provenance.speculation if arm.provenance else None)
-    if not method:
-        return SpeculationMode(name=PLAIN, title=PLAIN, letter="V")
-    name = f"+{method.upper()}={count}" if count else f"+{method.upper()}"
-    return SpeculationMode(
-        name=name,
-        title=f"+{method.upper()} NST={count}" if count else name,
-        letter=f"{method[:1].upper()}{count or ''}",
-    )
-
-
-def _home(arm: ArmReport, plain: list[ArmReport]) -> str:
-    """Return the plain arm whose name this one's extends by its speculation alone, else the arm itself.
-
-    A name that tells of more (`hybrid-int8-mtp`), another image or other weights are another build: `+MTP` would
-    credit speculation with the rest.
-    """
-    alike = (one.name for one in plain if arm.name.startswith(one.name) and _build(one) == _build(arm))
-    home = max(alike, key=len, default=arm.name)
-    method, _ = parse_speculation(arm.provenance.speculation if arm.provenance else None)
-    added = re.findall(r"[a-z]+", arm.name[len(home) :].lower())
-    return home if all(word in _SPECULATES or (method or "").lower().startswith(word) for word in added) else arm.name
-
-
-def _build(arm: ArmReport) -> tuple[str | None, ...]:
-    told = arm.provenance
-    return (told.image, told.image_digest, told.model) if told else ()
 
 
 def shipped_layouts() -> tuple[str, ...]:

@@ -233,11 +233,11 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
     if len(report.arms) > 1:
         if source.compared is not None:
             yield Separator()
-        if len(layout.modes) > 1 or not layout.recipe:  # the recipe has the same figures where there is one mode
-            yield from comparison_tables.comparison_table(source, layout)
-            yield from comparison_tables.delta_table(source, layout)
         if layout.recipe:
             yield from comparison_tables.recipe_table(source, layout)
+        else:
+            yield from comparison_tables.comparison_table(source, layout)
+            yield from comparison_tables.delta_table(source, layout)
     yield from comparison_tables.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
     yield from comparison_tables.latency_table(source)
