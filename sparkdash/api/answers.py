@@ -89,7 +89,7 @@ class PlannedArm(ApiAnswer):
     launch_s: float | None = None
     decode_tok_s: float | None = None
     source: str | None = None
-    """Origin of the rate: seen here, measured in a run, published, or estimated."""
+    """Origin of the rate: seen here, or published."""
     estimated: bool = False
     """Whether rate or start is an estimate that nobody measured on this profile."""
 

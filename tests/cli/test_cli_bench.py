@@ -142,31 +142,16 @@ def stopped(own_folders: Path) -> Path:
 
 
 def test_the_same_question_is_resumed(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_to_resume(planned(Mode.STANDARD), {}, fresh=False) == stopped
+    assert run_to_resume(planned(Mode.STANDARD), {}) == stopped
     assert f"Resuming {stopped.name}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("run", "words"), [({"mode": Mode.CAREFUL}, "the mode"), ({"mode": Mode.STANDARD, "seed": 2}, "the seed")]
-)
-def test_another_question_about_the_same_profiles_names_what_is_unfinished(
-    stopped: Path, capsys: pytest.CaptureFixture[str], run: dict[str, Mode], words: str
+@pytest.mark.parametrize("other", [{"mode": Mode.CAREFUL}, {"seed": 2}, {"arms": 1}])
+def test_another_question_begins_a_new_run(
+    stopped: Path, capsys: pytest.CaptureFixture[str], other: dict[str, Any]
 ) -> None:
-    assert run_to_resume(planned(**run), {}, fresh=False) is None
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"{stopped.name} measures the same profiles and is unfinished" in said
-    assert f"It differs in {words}" in said
-    assert f"sparkdash bench resume {stopped.name}" in said
-
-
-def test_a_fresh_run_names_the_unfinished_one_too(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_to_resume(planned(Mode.STANDARD), {}, fresh=True) is None
-    assert f"sparkdash bench resume {stopped.name}" in " ".join(capsys.readouterr().err.split())
-
-
-def test_other_profiles_are_no_concern(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.is_dir()
-    assert run_to_resume(planned(Mode.STANDARD, arms=1), {}, fresh=False) is None
+    assert run_to_resume(planned(**{"mode": Mode.STANDARD, **other}), {}) is None
     assert capsys.readouterr().err == ""
 
 
@@ -198,7 +183,7 @@ def test_a_run_whose_profile_was_edited_is_neither_resumed_nor_proposed(
     run = run_plan.new_run(suites.load_suite("smoke"), run_plan.arms_of(["a", "b"], profiles), Mode.STANDARD)
     place = run_folder.create_run_folder(run)
     launched_once(place, "a")
-    assert (run_to_resume(run.replace(id="new"), profiles, fresh=False) == place) is resumed
+    assert (run_to_resume(run.replace(id="new"), profiles) == place) is resumed
     assert (place.name in capsys.readouterr().err) is resumed
 
 
@@ -257,7 +242,7 @@ def test_a_run_whose_suite_has_changed_names_no_command_that_would_be_refused(
     assert "bench resume" not in shown
     assert "Suite or profile have changed since, so nothing fills them" in shown
     again = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD)
-    assert run_to_resume(again, {}, fresh=False) is None
+    assert run_to_resume(again, {}) is None
     assert "bench resume" not in capsys.readouterr().err
 
 

@@ -213,15 +213,6 @@ def _launches(run: Run) -> Counter[str]:
     return Counter(slot.arm for slot in run.order)
 
 
-def is_same_comparison(run: Run, other: Run) -> bool:
-    """Whether `other` compares the same arms in a suite of the same name, however it measures them."""
-    return run.suite == other.suite and _compared(run) == _compared(other)
-
-
-def _compared(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
-    return sorted((arm.profile, sorted(arm.parameters.items())) for arm in run.arms)
-
-
 def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float | None]) -> dict[str, KnownSpeeds]:
     """Return the known speed by arm: measured by the daemon, else published."""
     found = {}

@@ -8,9 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import typer
@@ -18,7 +16,6 @@ import uvloop
 
 from sparkdash import paths
 from sparkdash.bench import run_folder
-from sparkdash.bench.judge.stats import geomean
 from sparkdash.bench.measure import arm_launcher, box_lease
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.runner import Runner, refuse_edited
@@ -131,44 +128,14 @@ async def arm_speeds(run: Run, client: AsyncClient, world: Snapshot) -> dict[str
     for name in {arm.profile for arm in run.arms if arm.impossible is None}:
         starts[name] = await _start_s(name, client, world)
     seen = run_plan.speeds_of(run.arms, world, starts)
-    return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds()), world) for arm in run.arms}
+    return {arm.name: _completed(arm, seen.get(arm.name, KnownSpeeds()), world) for arm in run.arms}
 
 
-def _completed(run: Run, arm: Arm, known: KnownSpeeds, world: Snapshot) -> KnownSpeeds:
-    if known.decode_tok_s is None or known.launch_s is None or known.source == "published":
-        known = _measured_before(run, arm, known)
+def _completed(arm: Arm, known: KnownSpeeds, world: Snapshot) -> KnownSpeeds:
     summary = world.profile(arm.profile)
     if known.launch_s is None and summary is not None and summary.needs_bytes:
         return known.replace(launch_s=START_S + START_S_PER_GIB * summary.needs_bytes / GIB, estimated=True)
     return known
-
-
-def _measured_before(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
-    for results, name in _earlier(run, arm):
-        rates = [rate for one in results.samples if one.arm == name and (rate := one.decode_tok_s)]
-        if rates:
-            return KnownSpeeds(
-                launch_s=_launch_s(results, name) if known.launch_s is None else known.launch_s,
-                decode_tok_s=geomean(rates),
-                source=f"measured in {results.run.id}",
-            )
-    return known
-
-
-def _launch_s(results: Results, name: str) -> float | None:
-    starts = [told for one in results.launches if one.arm == name and (told := one.provenance.startup_s)]
-    return median(starts) if starts else None
-
-
-def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:
-    for place in islice(run_folder.list_runs(), 30):
-        with contextlib.suppress(AdmissionError):
-            found = run_folder.read_run(place)
-            if found.simulated is not run.simulated:
-                continue
-            named = (one for one in found.arms if (one.profile, one.parameters) == (arm.profile, arm.parameters))
-            if one := next(named, None):
-                yield run_folder.read_results(place), one.name
 
 
 @asynccontextmanager
@@ -226,45 +193,20 @@ async def _read(client: AsyncClient, arms: Sequence[Arm], file: Path) -> None:
         )
 
 
-def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary], *, fresh: bool) -> Path | None:
+def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary]) -> Path | None:
     """Return the folder of the newest unfinished run with the same question, and say so; None: begin a new one.
 
-    Runs whose suite or profiles were edited since are passed over: no command completes them.
+    A run whose suite or profiles were edited since is passed over: no command completes it.
     """
     now = {name: one.fingerprints for name, one in profiles.items()}
-    left = [
-        (place, other) for place, other in _unfinished(run) if suites.can_resume(run_folder.read_results(place), now)
-    ]
-    same = next((place for place, other in left if run_plan.is_same_question(other, run)), None)
-    if same is not None and not fresh:
-        print_note(f"Resuming {same.name}, which was stopped. Use --fresh to start a new run.")
-        return same
-    if left:
-        place, other = left[0]
-        missing = len(run_folder.read_results(place).gaps())
-        why = "" if fresh else f" It differs in {_differences(other, run)}, so this begins a new run."
-        progress.print_wrapped(
-            f"{place.name} measures the same profiles and is unfinished: {counted(missing, 'cell')} missing.{why} "
-            f"Complete it: sparkdash bench resume {place.name}"
-        )
-    return None
-
-
-def _unfinished(run: Run) -> Iterator[tuple[Path, Run]]:
     for place in run_folder.list_runs():
         with contextlib.suppress(AdmissionError):
             other = run_folder.read_run(place)
-            if other.ended_at is None and run_plan.is_same_comparison(other, run):
-                yield place, other
-
-
-def _differences(run: Run, other: Run) -> str:
-    words = {
-        "suite_hash": "the suite's content", "mode": "the mode", "seed": "the seed", "target": "the way",
-        "reps": "the repetitions", "order": "the order of launches", "cells": "the cells",
-    }  # fmt: skip
-    found = [text for name, text in words.items() if getattr(run, name) != getattr(other, name)]
-    return found[0] if found else "the arms"
+            same = other.ended_at is None and run_plan.is_same_question(other, run)
+            if same and suites.can_resume(run_folder.read_results(place), now):
+                print_note(f"Resuming {place.name}, which was stopped. Use --fresh to start a new run.")
+                return place
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +262,7 @@ async def _begun(client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...
         suite_file=suites.suite_path(wish.suite),
         host=host_facts(world), simulated=any(profiles[name].simulated for name in names if name in profiles),
     )  # fmt: skip
-    place = run_to_resume(run, profiles, fresh=wish.fresh)
+    place = None if wish.fresh else run_to_resume(run, profiles)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
