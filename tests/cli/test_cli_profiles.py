@@ -130,8 +130,7 @@ def test_show_gives_all_facts_and_their_sources(sparkdash: Run, daemon: FakeDaem
         "  need            69.0 GiB, estimated\n",
         "    weights        60.0 GiB  memory.weights_gib in the profile: a card\n",
         "    kv              2.0 GiB  --kv-cache-memory-bytes\n",
-        "  published workload  decode  source\n",
-        "  ctx 0                 59.0  paper.txt\n",
+        "  published\n  ctx 0\n    decode       59.0 tok/s\n    source       paper.txt\n",
         "  decode          generated tokens / time after the first one\n",
     ):
         assert line in told
@@ -152,11 +151,10 @@ FIGURES = (
 )
 
 
-@pytest.mark.parametrize("columns", ["200", "60"])
 def test_show_prints_every_published_field_at_any_width(
-    sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, columns: str
+    sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("COLUMNS", "60")
     daemon.whole["a"] = whole(published=FIGURES)
     told = sparkdash("profiles", "show", "a").out
     for figure in (
@@ -164,14 +162,12 @@ def test_show_prints_every_published_field_at_any_width(
         "the source does not say what was measured",
     ):  # fmt: skip
         assert figure in " ".join(told.split())
-    if columns == "60":
-        assert max(map(len, told.splitlines())) <= 60
+    assert max(map(len, told.splitlines())) <= 60
 
 
 def test_check_is_content_with_good_files(sparkdash: Run, profile_folder: Path) -> None:
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
     told = sparkdash("profiles", "check", str(profile_folder / "small.yaml"), "--json").json()
-    assert told.pop("images") in ({"small": "not_to_be_had"}, {}), "empty where no podman is"
     assert told == {"profiles": ["small", "small/broken"], "problems": [], "warnings": [], "findings": []}
 
 
@@ -483,7 +479,6 @@ def test_programs_of_this_box_need_no_image(
     monkeypatch.setenv("COLUMNS", "250")
     done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
-    assert state["kokoro"].endswith("needs podman")
     assert "no source" not in done.out
     assert state["gemma-3-4b"].endswith("can be pulled")
     assert "podman" not in done.err

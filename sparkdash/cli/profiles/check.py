@@ -14,7 +14,6 @@ from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec
 from sparkdash.cli.output import print_note
-from sparkdash.cli.profiles.images import older_images
 from sparkdash.domain.phrases import last_good_lines
 from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Rule, Severity
@@ -63,7 +62,6 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
         *_few_nodes(found),
-        *_images(found),
         *(one for one in told if one.level is Severity.WARNING),
     ]
 
@@ -197,12 +195,3 @@ def _few_nodes(found: Catalog) -> Iterator[RuleFinding]:
             hint = f"It runs on {known} until `sparkdash nodes add NAME --ssh USER@HOST` adds another."
             problem = found.problem_at[name](("replicas",), text, hint)
             yield RuleFinding("few-nodes", Severity.WARNING, problem, (name,))
-
-
-def _images(found: Catalog) -> Iterator[RuleFinding]:
-    own = [one for one in found.profiles.values() if one.build is not None and one.built_by == one.name]
-    for profile in older_images(own, found.profiles):
-        hint = f"`sparkdash build {profile.name}` builds it again."
-        text = f"{profile.image} on this box is older than this"
-        problem = found.problem_at[profile.name](("build",), text, hint)
-        yield RuleFinding("image-older", Severity.WARNING, problem, (profile.name,))

@@ -133,7 +133,6 @@ def check(
 def _check(path: Sequence[Path], *, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
     from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
-    from sparkdash.cli.profiles.images import catalog_images, count_images
     from sparkdash.engines.rule import Severity
     from sparkdash.rules import RULES
 
@@ -155,15 +154,11 @@ def _check(path: Sequence[Path], *, as_json: bool) -> None:
             findings=findings,
             hint=_RULES if any(one.rule in RULES for one in told) else None,
         )
-    images = catalog_images(found.profiles)
     if as_json:
-        facts = {"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings}
-        print_json(facts | {"images": {name: one.state for name, one in images.items()}})
+        print_json({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
         more = f"; {counted(len(warnings), 'warning')}" if warnings else ""
         print_text(f"{counted(len(found.profiles), 'profile')}, no problems{more}.")
-        if told_images := count_images(images.values()):
-            print_note(f"Images: {told_images}. `sparkdash profiles` names each.")
 
 
 _RULES = "`sparkdash profiles check --rule NAME` shows the evidence of a rule; `silence: {NAME: reason}` overrules it."

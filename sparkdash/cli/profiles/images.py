@@ -36,20 +36,6 @@ def image_cell(one: ProfileImage | None, bytes_here: int | None) -> str:
     return how[one.state].value if one.state in how else DASH
 
 
-def count_images(images: Iterable[ProfileImage]) -> str:
-    """Count profiles by the state of their image: "3 here, 60 to pull, 4 to build"; empty for none."""
-    words = {
-        "here": (ImageState.PULLED, ImageState.BUILT),
-        "older than their build": (ImageState.OLDER,),
-        "to pull": (ImageState.TO_PULL,),
-        "to build": (ImageState.TO_BUILD,),
-        "without a source": (ImageState.NOT_TO_BE_HAD,),
-    }
-    states = [one.state for one in images]
-    counts = {word: sum(state in those for state in states) for word, those in words.items()}
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-
-
 def image_words(profile: ImageUser, one: ProfileImage) -> str | None:
     came = _came_from(one.provenance) if one.provenance else ""
     words = {
@@ -71,70 +57,20 @@ def _came_from(known: Provenance) -> str:
 def image_states(
     profiles: Sequence[ProfileSummary], stock: Mapping[str, ProfileStock], *, containerised: bool
 ) -> dict[str, ProfileImage]:
-    """Judge the image of each profile that `stock` knows; plain processes need none, if they have a program."""
+    """Judge the image of each profile that `stock` knows; plain processes need none."""
     known = [one for one in profiles if one.name in stock]
     if not containerised:
-        inside = _programs_in_images()
-        states = {True: ImageState.NOT_TO_BE_HAD, False: ImageState.NOT_NEEDED}
-        return {one.name: ProfileImage(states[one.name in inside]) for one in known}
+        return {one.name: ProfileImage(ImageState.NOT_NEEDED) for one in known}
     images = {one.name: stock[one.name].image for one in known}
-    return _judge_all(known, {name: None if image is None else image.here for name, image in images.items()})
-
-
-def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
-    """Judge the image of each profile of a catalog that is started here; empty where no runtime answers."""
-    from sparkdash.cli.local import local_images, make_runtime
-    from sparkdash.settings import load_settings
-
-    started = [one for one in profiles.values() if one.image and not one.cannot_run]
-    stock = local_images(make_runtime(load_settings()), [one.image or "" for one in started])
-    known = [one for one in started if one.image in stock]
-    return _judge_all(known, {one.name: stock[one.image or ""].here for one in known})
-
-
-def _judge_all(
-    profiles: Sequence[Profile] | Sequence[ProfileSummary], here: Mapping[str, bool | None]
-) -> dict[str, ProfileImage]:
-    found = _provenance(one.image for one in profiles if one.build and here[one.name])
+    here = {name: None if image is None else image.here for name, image in images.items()}
+    found = _provenance(one.image for one in known if one.build and here[one.name])
     current = _current() if found else {}
-    return {one.name: _judged(one, here[one.name], found, current) for one in profiles}
-
-
-def _programs_in_images() -> set[str]:
-    """Name the profiles that only their image has a program for."""
-    from sparkdash.cli.local import configured_catalog, container_spec
-    from sparkdash.domain.profile import EngineKind
-    from sparkdash.settings import load_settings
-
-    def lacks_program(profile: Profile) -> bool:
-        try:
-            container_spec(profile, known)
-        except SparkdashError as error:
-            return error.code == "command_missing"
-        return False
-
-    known = load_settings()
-    described = [one for one in configured_catalog().profiles.values() if one.engine is EngineKind.GENERIC]
-    return {one.name for one in described if lacks_program(one)}
+    return {one.name: _judged(one, here[one.name], found, current) for one in known}
 
 
 def profile_image(profile: Profile, *, here: bool | None) -> ProfileImage:
     found = _provenance([profile.image] if here and profile.image else [])
     return _judged(profile, here, found, _current() if found else {})
-
-
-def older_images(own: Iterable[Profile], profiles: Mapping[str, Profile]) -> list[Profile]:
-    """List the profiles whose built image is older than their `build:`; without podman none."""
-    from sparkdash.host.podman.image_build import current_digests
-
-    listed = [one for one in own if one.image]
-    found = _provenance(one.image or "" for one in listed)
-    current = current_digests(profiles.values()) if found else {}
-    return [
-        one
-        for one in listed
-        if (known := found.get(one.image or "")) and current.get(one.image or "", known.digest) != known.digest
-    ]
 
 
 def _judged(
@@ -234,7 +170,7 @@ def _lacking(
     weights = here.weights if here is not None else None
     lacks = weights is not None and not weights.here
     if state is ImageState.NOT_TO_BE_HAD:
-        return "needs podman" if runtime == "process" else "no image"
+        return "no image"
     if weights is not None and weights.broken:
         return "weights not whole"
     if lacks and not all(ref.hf for ref in summary.weights):

@@ -1,4 +1,4 @@
-"""Text of `profiles show`. No figure is ever cut: a wide table becomes blocks. Pure."""
+"""Text of `profiles show`. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from textwrap import wrap
 
-from sparkdash.cli.output import format_table
 from sparkdash.cli.profiles.images import ProfileImage, image_words
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import Profile, Published, ServerSpec
@@ -65,15 +64,9 @@ def need_lines(need: Need, columns: int) -> Iterator[str]:
 
 def published_lines(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
     given = [name for name in FIGURES if any(getattr(row, name) is not None for row in rows)]
-    head = ("published workload", *(FIGURES[name][0] for name in given), "source")
-    body = [(row.workload, *(_figure(row, name) for name in given), _sourced(row)) for row in rows]
-    drawn = [f"  {line}" for line in format_table(head, body, f"<{'>' * len(given)}<")]
-    if max(map(len, drawn)) <= columns:
-        yield from drawn
-    else:
-        yield "  published"
-        for row in rows:
-            yield from _block(row, given, columns)
+    yield "  published"
+    for row in rows:
+        yield from _block(row, given, columns)
     yield ""
     for name in given:
         yield from wrap_beside_label(f"  {FIGURES[name][0]:<{LABEL}}", FIGURES[name][1], columns)
@@ -158,17 +151,14 @@ def _figure(row: Published, name: str) -> str:
     return shown if value is None or row.upto is None else f"{shown} to {number(row.upto, digits)}"
 
 
-def _sourced(row: Published) -> str:
-    return f"{row.source} ({row.note})" if row.note else row.source
-
-
 def _block(row: Published, given: list[str], columns: int) -> Iterator[str]:
     yield from wrap_beside_label("  ", row.workload, columns)
     for name in given:
         if getattr(row, name) is not None:
             unit = " tok/s" if name in RATES and name != "tok_s" else ""
             yield f"    {FIGURES[name][0]:<{TERM}}{_figure(row, name)}{unit}"
-    yield from wrap_beside_label(f"    {'source':<{TERM}}", _sourced(row), columns)
+    source = f"{row.source} ({row.note})" if row.note else row.source
+    yield from wrap_beside_label(f"    {'source':<{TERM}}", source, columns)
 
 
 def wrap_beside_label(label: str, text: str, columns: int) -> list[str]:
