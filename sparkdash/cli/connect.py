@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from sparkdash.cli.keys import note_change
-from sparkdash.cli.output import confirm, format_table, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_table, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 from sparkdash.cli.running_daemon import start_daemon_if_needed
 from sparkdash.errors import AdmissionError, DaemonError
@@ -103,8 +103,7 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
     if as_json:
         print_json([{"name": r.name, "title": r.title, "protocol": r.protocol, "source": r.source} for r in recipes])
     else:
-        rows = [(r.name, r.title, r.protocol) for r in recipes]
-        print_text("\n".join(format_table(("client", "", "protocol"), rows, "<<<")))
+        print_table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<")
 
 
 def target_of(model: str | None, url: str | None, autocomplete: str | None = None) -> GatewayTarget:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.nodes import chosen_nodes, complete_node
-from sparkdash.cli.output import print_json, print_styled, print_text, style_text, terminal_width
+from sparkdash.cli.output import print_json, print_styled, print_table, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.units import printable
@@ -65,7 +65,8 @@ def doctor(
 
     if list_them:
         told = [{"name": name, "about": about} for name, about in check_list(names or ())]
-        return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
+        rows = [(each["name"], each["about"]) for each in told]
+        return print_json(told) if as_json else print_table(("check", "looks at"), rows, "<<")
     if node is None:
         here, of_nodes = asyncio.run(examine_all(probe_box(), names or ()))
     else:
@@ -78,14 +79,6 @@ def doctor(
         groups = (here, with_node_names(of_nodes, platform.node()))
         print_styled("\n".join(finding_lines(*groups, columns=min(terminal_width(), WIDEST))))
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
-
-
-def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:
-    first = max(len(each["name"]) for each in told) + 2
-    for each in told:
-        head, *rest = wrap(each["about"], 80 - first)
-        yield f"{each['name']:<{first}}{head}"
-        yield from (" " * first + row for row in rest)
 
 
 def finding_lines(*groups: Sequence[Finding], columns: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.output import print_json, print_text, table_width
+from sparkdash.cli.output import print_json
 from sparkdash.cli.parameters import AsJson, complete_profile
 
 
@@ -60,4 +60,4 @@ def history(
     if as_json:
         print_json(found.document)
     else:
-        print_text(found.text(table_width()))
+        found.print()

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sparkdash.api.requests import UsageQuery
-from sparkdash.cli.output import fit_table, wrap_last_column
+from sparkdash.cli.output import print_table, print_text
 from sparkdash.client.client import Client
 from sparkdash.domain.engine import Incident, IncidentList
 from sparkdash.domain.history import MarkList, UsageReport, UsageTotals
@@ -72,16 +72,12 @@ class HistoryTable:
     nothing: str
     least: tuple[str, ...] = ()
     foot: str = ""
-    wraps: bool = False
 
-    def text(self, columns: int) -> str:
+    def print(self) -> None:
         if not self.rows:
-            return self.nothing
-        if self.wraps:
-            return "\n".join((*wrap_last_column(self.head, self.rows, self.align[:-1], columns), self.foot)).rstrip()
-        lines, left_out = fit_table(self.head, self.rows, self.align, self.least, columns)
-        omitted = f"Omitted for the width of the terminal: {', '.join(left_out)}." if left_out else ""
-        return "\n".join(filter(None, (*lines, self.foot, omitted)))
+            return print_text(self.nothing)
+        print_table(self.head, self.rows, self.align, self.least)
+        return print_text(self.foot) if self.foot else None
 
 
 SHOWN_REQUESTS = 40
@@ -251,7 +247,6 @@ def incident_table(found: IncidentList, now: float) -> HistoryTable:
         align="<<<<",
         nothing="No engine was stuck in this period.",
         foot="\n".join([*repairs, *(f"  {name}: {repair_text(each)}" for name, each in several.items())]),
-        wraps=True,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash import paths
-from sparkdash.cli.output import print_fitting_table, print_json, print_note, print_text
+from sparkdash.cli.output import print_json, print_note, print_table, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import DASH, tokens
 
@@ -178,7 +178,7 @@ def _list(*, as_json: bool) -> None:
     elif not found:
         print_text("No keys: everybody on this box may use the gateway, and nobody else.")
     else:
-        print_fitting_table(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
+        print_table(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
 
 
 def _usage(names: list[str]) -> dict[str, KeyUsage]:

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import (
-    fit_table,
-    print_fitted,
-    print_fitting_table,
-    print_json,
-    print_note,
-    print_text,
-    table_width,
-)
+from sparkdash.cli.output import print_json, print_note, print_table, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import DaemonError
 from sparkdash.units import GIB, MIB, age, one_line, size
@@ -65,7 +57,7 @@ def memory(
     elif as_json:
         print_json(read_account())
     else:
-        print_fitted(*account_lines(read_account(), table_width()))
+        print_account(read_account())
 
 
 def read_account() -> MemoryAccount:
@@ -90,14 +82,14 @@ def read_account() -> MemoryAccount:
         return asyncio.run(account_for_memory(Sources(runtime=runtime, gpu=BoxReader().gpu, owner=paths.owner())))
 
 
-def account_lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
-    """Return the lines of the page and the titles of omitted columns."""
+def print_account(found: MemoryAccount) -> None:
+    print_text(f"{_head(found)}\n")
     rows = [*_rows(found)]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
     head, align = [HEAD[i] for i in used], "".join(ALIGN[i] for i in used)
-    dropped = [title for title in DROPPED if title in head]
-    held, left_out = fit_table(head, [[row[i] for i in used] for row in rows], align, dropped, columns)
-    return [_head(found), "", *held, *_tail(found)], left_out
+    print_table(head, [[row[i] for i in used] for row in rows], align, [title for title in DROPPED if title in head])
+    if told := [*_tail(found)]:
+        print_text("\n".join(("", *told)))
 
 
 def _rows(found: MemoryAccount) -> Iterator[tuple[str, ...]]:
@@ -128,17 +120,14 @@ def _row(one: Holding) -> tuple[str, ...]:
 
 
 def _tail(found: MemoryAccount) -> Iterator[str]:
-    told = list(found.notes)
+    yield from found.notes
     if found.unreadable or any(one.kind.value == "unseen" and one.bytes >= HIDDEN for one in found.holdings):
-        told.append("Some processes are hidden from this user: `sudo sparkdash memory` shows them.")
+        yield "Some processes are hidden from this user: `sudo sparkdash memory` shows them."
     if found.mlocked_bytes and found.mlocked_bytes >= SMALL:
-        told.append(
+        yield (
             f"{size(found.mlocked_bytes)} are locked in memory, neither swapped nor evicted. "
             "The rows above include them."
         )
-    if told:
-        yield ""
-        yield from told
 
 
 def largest_holders(found: MemoryAccount) -> Iterator[str]:
@@ -166,7 +155,7 @@ def _show_caches(prune: str | None, *, dry_run: bool, as_json: bool) -> None:
         print_json(told)
         return
     shown = old if prune else found
-    print_fitting_table(
+    print_table(
         ("image", "id", "model", "size", "last start", ""), [_cache_row(one) for one in shown], "<<<>><", ("id",)
     )
     for path, why in stay.items():

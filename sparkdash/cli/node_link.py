@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +12,11 @@ import typer
 from sparkdash.cli.nodes import MaybeNodeName, complete_node, one_node
 from sparkdash.cli.output import (
     LiveLine,
-    fit_table,
-    format_table,
     print_json,
     print_json_line,
     print_note,
+    print_table,
     print_text,
-    table_width,
     terminal_width,
 )
 from sparkdash.cli.parameters import AsJson, ProfileName
@@ -154,7 +152,7 @@ def _print_plan(plan: CopyPlan, as_json: bool) -> None:
         print_json({**plan.model_dump(mode="json"), "missing_bytes": plan.missing_bytes})
         return
     rows = [(item.kind.value, item.name, size(item.bytes) if item.bytes else DASH, _fate(item)) for item in plan.items]
-    print_text("\n".join(format_table(("needs", "which", "size", f"to {plan.node}"), rows, "<<><")))
+    print_table(("needs", "which", "size", f"to {plan.node}"), rows, "<<><")
 
 
 def _fate(item: CopyItem) -> str:
@@ -228,7 +226,7 @@ def bench(
         line.clear()
     if run.measurements:
         _keep(run)
-    _print(run, as_json)
+    print_run(run, as_json=as_json)
 
 
 async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[str], None]) -> LinkRun:
@@ -254,26 +252,18 @@ def _keep(run: LinkRun) -> None:
         print_note(f"Kept in {path}.")
 
 
-def _print(run: LinkRun, as_json: bool) -> None:
-    if as_json:
-        print_json(run)
-    else:
-        print_text("\n".join(run_lines(run, terminal_width(), table_width())))
-
-
-def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator[str]:
+def print_run(run: LinkRun, *, as_json: bool = False) -> None:
     from sparkdash.domain.node import LOCAL
 
-    yield f"{_box(run, LOCAL)} {_end(run.here)} and {_box(run, run.node)} {_end(run.there)}"
-    yield ""
+    if as_json:
+        return print_json(run)
+    print_text(f"{_box(run, LOCAL)} {_end(run.here)} and {_box(run, run.node)} {_end(run.there)}\n")
     rows = [_row(run, each) for each in run.measurements]
     rows += [(tool.value, *[DASH] * (len(HEAD) - 1)) for tool in run.missing]
-    lines, _ = fit_table(HEAD, rows, ALIGN, LEAST, widest or columns)
-    yield from lines
-    if run.missing:
-        yield ""
+    print_table(HEAD, rows, ALIGN, LEAST)
     for tool, why in run.missing.items():
-        yield from wrap(f"{tool.value}: {why}", columns)
+        print_text("\n" + "\n".join(wrap(f"{tool.value}: {why}", terminal_width())))
+    return None
 
 
 def _row(run: LinkRun, each: LinkMeasurement) -> tuple[str, ...]:

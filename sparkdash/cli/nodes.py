@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import confirm, is_interactive, print_fitting_table, print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_table, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.cli.running_daemon import daemon_state, reload_daemon
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
@@ -127,7 +127,7 @@ def _list(*, as_json: bool) -> None:
     elif not nodes:
         print_text("No other nodes. Add one with `sparkdash nodes add NAME --ssh USER@HOST`.")
     else:
-        print_fitting_table(HEAD, [_row(node, states.get(node.name)) for node in nodes], "<<<<><<<", LEAST)
+        print_table(HEAD, [_row(node, states.get(node.name)) for node in nodes], "<<<<><<<", LEAST)
         for node in nodes:
             _print_trouble(states.get(node.name))
 
@@ -221,7 +221,7 @@ def _print_found(found: Sequence[FoundBox], names: Mapping[str, str], new: set[s
         told = [(dict(zip(heads, row, strict=True)), box) for row, box in zip(rows, found, strict=True)]
         print_json({"found": [values | {"new": box.host_key in new} for values, box in told]})
     elif rows:
-        print_fitting_table(heads, rows, "<<<<", ("behind",))
+        print_table(heads, rows, "<<<<", ("behind",))
 
 
 def _is_wanted(name: str, box: FoundBox) -> bool:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-RIGHT = ">"
 LEAST_WORDS = 30
 """Least width of a column of sentences, however narrow the terminal is."""
 
@@ -56,17 +55,31 @@ def fit_table(
         left_out.append(spare[0])
 
 
-def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, columns: int) -> list[str]:
-    """Format a table whose last column is wrapped at `columns`; `align` omits that column."""
-    lines = format_table(head[:-1], [row[:-1] for row in rows], align)
+def _wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, columns: int) -> list[str]:
+    lines = format_table(head[:-1], [row[:-1] for row in rows], align[:-1])
     indent = max(map(len, lines)) + 2
     room = max(columns - 1 - indent, LEAST_WORDS)
-    told = zip(lines, (head[-1], *(row[-1] for row in rows)), strict=True)
+    told = zip(lines, (head[-1], *(one_line(row[-1]) for row in rows)), strict=True)
     return [
         f"{line if number == 0 else '':<{indent}}{part}"
         for line, words in told
-        for number, part in enumerate(wrap(words, room))
+        for number, part in enumerate(wrap(words, room) or [""])
     ]
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, least: Sequence[str] = ()) -> None:
+    """Print a table that fits `table_width()`: without columns of `least`, in their order, as far as needed.
+
+    A note names the omitted columns. Where none may be omitted, a last column of words is wrapped.
+    """
+    lines, left_out = fit_table(head, rows, align, least, table_width())
+    if not least and align.endswith("<"):
+        lines = _wrap_last_column(head, rows, align, table_width())
+    print_text("\n".join(line.rstrip() for line in lines))
+    if left_out:
+        print_note(
+            f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
+        )
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -124,19 +137,6 @@ def make_console(stream: TextIO, columns: int | None = None) -> Console:
                 yield Segment(text if control else printable(text), style, control)
 
     return Printable(file=stream, width=columns, no_color=not wants_colour(stream), highlight=False)
-
-
-def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, least: Sequence[str]) -> None:
-    print_fitted(*fit_table(head, rows, align, least, table_width()))
-
-
-def print_fitted(lines: Sequence[str], left_out: Sequence[str]) -> None:
-    """Print a table's lines, and a note that names the columns omitted for the terminal's width."""
-    print_text("\n".join(lines))
-    if left_out:
-        print_note(
-            f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
-        )
 
 
 def table_width() -> int:

@@ -13,12 +13,12 @@ import typer
 
 from sparkdash.cli.output import (
     confirm,
-    format_table,
     is_interactive,
     make_console,
     print_json,
     print_json_line,
     print_note,
+    print_table,
     print_text,
     wants_colour,
 )
@@ -245,7 +245,7 @@ def requests(
         print_json(rows)
     elif rows:
         head = ("id", "client", "profile", "state", "age", "prompt", "out", "tok/s")
-        print_text("\n".join(format_table(head, [_request_row(row, world) for row in rows], "<<<<>>>>")))
+        print_table(head, [_request_row(row, world) for row in rows], "<<<<>>>>")
     else:
         print_text("No request is waiting or running.")
     return None
@@ -279,7 +279,7 @@ def _print_replay(done: Replay) -> None:
     from sparkdash.domain.phrases import caution_text, figure_rows, match_text
 
     before = done.original.profile if done.original else "captured"
-    print_text("\n".join(format_table(("", before, f"{done.profile} (replay)"), figure_rows(done), "<>>")))
+    print_table(("", before, f"{done.profile} (replay)"), figure_rows(done), "<>>")
     print_text(match_text(done))
     if caution := caution_text(done):
         print_note(caution)

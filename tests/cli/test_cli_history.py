@@ -68,7 +68,7 @@ def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaem
     assert "51.2" in lines[1]
     assert "-" in lines[2]
     assert "Energy: 15.0 Wh while requests ran, 4.0 Wh while none ran. Quantiles are within 1 %." in done.out
-    assert "Omitted for the width of the terminal: Wh" in done.out
+    assert "Left out to fit 80 columns: Wh" in done.err
     told = query(daemon)
     assert told["by"] == "profile"
     assert float(told["until"]) - float(told["since"]) == pytest.approx(86400)

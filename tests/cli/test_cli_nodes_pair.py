@@ -110,20 +110,24 @@ def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Pa
     assert found[0]["fix"]
 
 
-def test_the_page_of_a_measured_link_fits_80_columns() -> None:
+def test_the_page_of_a_measured_link_tells_both_ends_and_each_figure_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     slow = RUN.measurements[0].replace(what="all_reduce_perf, bus bandwidth", latency_p99_us=2058.3)
-    lines = list(node_link.run_lines(RUN.replace(measurements=(slow, RUN.measurements[1])), 80))
+    node_link.print_run(RUN.replace(measurements=(slow, RUN.measurements[1])))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("spark1 enp1s0f1np1 rocep1s0f1 (192.168.100.1, MTU 9000) and spark2")
     assert max(map(len, lines[2:])) <= 80
+    assert "1.6 us (p99 2058.3)" in lines[3]
+    assert "108.4" in lines[4]
 
 
-def test_a_tool_that_did_not_measure_is_a_row_of_dashes_and_the_way_to_install_it() -> None:
-    lines = list(node_link.run_lines(RUN, 100))
+def test_a_tool_that_did_not_measure_is_a_row_of_dashes_and_the_way_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    node_link.print_run(RUN)
+    lines = capsys.readouterr().out.splitlines()
     assert ["iperf3", *["-"] * 6] in [line.split() for line in lines]
     assert "iperf3: iperf3 is not installed on both boxes: `sudo apt install iperf3`." in lines
-
-
-def test_both_ends_and_each_figure_are_told() -> None:
-    text = "\n".join(node_link.run_lines(RUN, 100))
-    assert "spark1 enp1s0f1np1 rocep1s0f1 (192.168.100.1, MTU 9000) and spark2" in text
-    assert "1.6 us (p99 2.0)" in text
-    assert "108.4  13550" in text

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from sparkdash import paths
 from sparkdash.cli.bench import reports
-from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, table_width, wrap_last_column
+from sparkdash.cli.output import print_json, print_note, print_table
 from sparkdash.cli.parameters import AsJson, ProfileName, Yes, complete_profile
 from sparkdash.errors import AdmissionError, HostError
 
@@ -247,8 +247,7 @@ def suites(
     if as_json:
         return print_json([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
-    head = ("SUITE", "VERSION", "CELLS", "ABOUT")
-    return print_text("\n".join(wrap_last_column(head, rows, f"<<{RIGHT}", table_width())))
+    return print_table(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, "<<><")
 
 
 class BenchMode(StrEnum):

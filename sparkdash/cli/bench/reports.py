@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import (
-    RIGHT,
-    format_table,
-    make_console,
-    print_json,
-    print_note,
-    print_text,
-    table_width,
-    terminal_width,
-)
+from sparkdash.cli.output import make_console, print_json, print_note, print_table, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson, complete_profile
 from sparkdash.errors import AdmissionError, HostError
 
@@ -39,9 +30,7 @@ def print_runs(found: Iterable[Results]) -> None:
     if not rows:
         print_text("No run yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
         return
-    lines = format_table(("RUN", "MODE", "CELLS", "VOID", "ARMS"), rows, f"<<{RIGHT}{RIGHT}<")
-    room = table_width()
-    print_text("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+    print_table(("RUN", "MODE", "CELLS", "VOID", "ARMS"), rows, "<<>><")
     for one in listed:
         if said := uncounted_text(one):
             print_note(f"{one.run.id}: {said}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import format_table, print_fitting_table, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output import print_json, print_note, print_table, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import counted
@@ -55,7 +55,7 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         return print_json({"profiles": summaries, "problems": problems, "here": here, "images": images})
     rows = [list_row(one, world, here.get(one.name), images.get(one.name), runtime) for one in by_family(summaries)]
-    print_fitting_table(HEAD, rows, ALIGN, LEAST)
+    print_table(HEAD, rows, ALIGN, LEAST)
     installed = runtime == "process" or shutil.which(runtime) is not None
     if note := runtime_note(images.values(), runtime, installed=installed):
         print_note(note)
@@ -174,7 +174,7 @@ def _print_rules(name: str | None, *, as_json: bool) -> None:
         print_text("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
     else:
         rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
-        print_text("\n".join(format_table(("rule", "level", "finds"), rows, "<<<")))
+        print_table(("rule", "level", "finds"), rows, "<<<")
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:

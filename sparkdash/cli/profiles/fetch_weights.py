@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 
 from sparkdash.cli.local import local_images
-from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
+from sparkdash.cli.output import LiveLine, print_json, print_json_line, print_note, print_table, print_text
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host import hub_download
@@ -113,7 +113,7 @@ def print_local_files(
         rows = [*(_row("image", one.name, one) for one in images.values())]
         rows += [("image", name, "not known") for name in names if name not in images and runtime.containerised]
         rows += [_row("weights", ref, one) for ref, one in models.items()]
-        print_text("\n".join(format_table(("needs", "which", "here"), rows, "<<<")))
+        print_table(("needs", "which", "here"), rows, "<<<")
     if not all(one.here for one in models.values()) and (other := other_cache(known.hf_home.expanduser())):
         print_note(other)
     found: list[Image | Presence] = [*images.values(), *models.values()]
