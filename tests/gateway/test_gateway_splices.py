@@ -44,7 +44,7 @@ STREAMS = 10_000
 def cut(data: bytes, dice: random.Random) -> list[bytes]:
     """The same bytes in pieces: whole, byte by byte, or anything between."""
     places = dice.choice((0, 1, 3, 20, len(data)))
-    edges = sorted({0, len(data), *(dice.randrange(len(data)) for _ in range(places))})
+    edges = sorted({0, len(data), *(dice.randrange(len(data) + 1) for _ in range(places))})
     return [data[start:end] for start, end in pairwise(edges)]
 
 
@@ -77,8 +77,7 @@ def test_ten_thousand_streams_lose_the_counts_and_nothing_else() -> None:
         before = b"".join(chunk(dice, newline) for _ in range(dice.randrange(6)))
         after = dice.choice((b"data: [DONE]" + newline * 2, b"", b"data: [DO"))
         usage = dice.choice((USAGE, USAGE.replace(b'":', b'": '), b"")).replace(b"\n", newline)
-        pieces = cut(before + usage + after, dice) if before + usage + after else []
-        assert through(WithoutUsage(), pieces) == before + after, seed
+        assert through(WithoutUsage(), cut(before + usage + after, dice)) == before + after, seed
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -157,95 +156,28 @@ def test_a_message_goes_on_after_our_thinking(recorded_body: Any, name: str) -> 
     assert made[1:] == expected
 
 
-TEXTS = (
-    '"I think"',
-    '""',
-    r'"\"reasoning\":\"no\" \\"',
-    r'"\ud83d\ude00 \u00fc\n"',
-    '"ünï 😀"',
-    '"data: {}\\n\\n"',
-    '"' + "x" * 300 + '"',
+@pytest.mark.parametrize("message", ["delta", "message"])
+@pytest.mark.parametrize(
+    ("said", "mirrored"),
+    [
+        ([{"reasoning": 'ünï 😀 \\"', "content": None}], True),
+        ([{"reasoning": "a"}, {"reasoning": None}], True),
+        ([{"reasoning": "a", "reasoning_content": "its own"}], False),
+        ([{"reasoning": None}], False),
+        ([{"content": '"reasoning":"no"', "tool_calls": [{"function": {"arguments": {"reasoning": "x"}}}]}], False),
+    ],
 )
-OTHERS = (
-    '"content":"{\\"reasoning\\":\\"not this\\"}"',
-    '"content":null',
-    '"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{\\"reasoning\\": \\"nor this\\"}"}}]',
-    '"tool_calls":[{"function":{"arguments":{"reasoning":"nor this","delta":{"reasoning":"x"}}}}]',
-    '"role":"assistant"',
-    '"reasoning_details":[{"reasoning":"x"}]',
-)
-ELSEWHERE = (
-    '"usage":{"reasoning":"x","tokens":1.50}',
-    '"id":"c","delta":{"reasoning":"x"}',
-    '"model":"\\"reasoning\\":"',
-)
-ODD = (
-    ": ping",
-    "data: [DONE]",
-    'data: {"reasoning"',
-    'data: ["reasoning"]',
-    'data: {"choices":"reasoning"}',
-    "reasoning",
-)
-
-
-def cut_at_random(data: bytes, dice: random.Random) -> list[bytes]:
-    """The same bytes in pieces: whole, byte by byte, or anything between."""
-    places = dice.choice((0, 1, 3, 20, len(data)))
-    edges = sorted({0, len(data), *(dice.randrange(len(data) + 1) for _ in range(places))})
-    return [data[start:end] for start, end in pairwise(edges)]
-
-
-def told(dice: random.Random, message: str) -> tuple[str, str]:
-    """One answer's JSON as its engine wrote it, and as its client is to read it."""
-    comma, colon = dice.choice(((",", ":"), (", ", ": "), (" ,\n ", " :  ")))
-    spaced = comma != ","
-    plain, both = [], []
-    for index in range(dice.choice((0, 1, 1, 1, 2))):
-        members, after = dice.sample(OTHERS, dice.randrange(3)), dice.choice(TEXTS)
-        said = dice.choice((f'"reasoning"{colon}{after}',) * 4 + (f'"reasoning"{colon}null', ""))
-        twice = f'{said},"reasoning_content":{after}' if said.endswith(after) else said
-        if dice.random() < 0.1:
-            members, twice = [*members, '"reasoning_content":"its own"'], said
-        at = dice.randrange(len(members) + 1)
-        for made, word in ((plain, said), (both, twice)):
-            inside = comma.join([*members[:at], *([word] if word else []), *members[at:]])
-            made.append(f'{{"index"{colon}{index}{comma}"{message}"{colon}{{{inside}}}{comma}"logprobs"{colon}null}}')
-    around = dice.sample(ELSEWHERE, dice.randrange(3))
-    gap = " " if spaced else ""
-    lists = (f'"choices"{colon}[{gap}{comma.join(choices)}{gap}]' for choices in (plain, both))
-    first, second = (f"{{{comma.join([*around, choices])}}}" for choices in lists)
-    return first, second
-
-
-def frames(dice: random.Random) -> tuple[bytes, bytes]:
-    """A stream's, the same before and after."""
-    newline = dice.choice(("\n", "\n", "\r\n"))
-    plain, both = "", ""
-    for _ in range(dice.randrange(6)):
-        lead = dice.choice(("data: ", "data:", f"id: 1{newline}data: "))
-        one, other = told(dice, "delta")
-        if dice.random() < 0.2:
-            lead, one, other = "", *(dice.choice(ODD),) * 2
-        plain += lead + one.replace("\n", " ") + newline * 2
-        both += lead + other.replace("\n", " ") + newline * 2
-    return plain.encode(), both.encode()
-
-
-def test_streams_have_both_names_wherever_they_are_cut() -> None:
-    """In each message that has a text there, and in no other place of the same name; every other byte is the engine's."""
-    for seed in range(1500):
-        dice = random.Random(seed)
-        plain, both = frames(dice)
-        assert through(mirror_splice(stream=True, before=None), cut_at_random(plain, dice)) == both, seed
-    assert json.loads(told(random.Random(1), "delta")[1])  # what is asked for is JSON
-
-
-def test_whole_answers_have_both_names_wherever_they_are_cut() -> None:
-    for seed in range(500):
-        dice = random.Random(seed)
-        plain, both = (f"\n{body}\n".encode() for body in told(dice, "message"))
-        assert through(mirror_splice(stream=False, before=None), cut_at_random(plain, dice)) == both, seed
+def test_reasoning_is_repeated_where_it_has_one_name(said: list[Any], mirrored: bool, message: str) -> None:
+    """In each message that has a text there, and in no other place of the same name; all else is the engine's."""
+    answer = {"choices": [{"index": 0, message: each} for each in said], "usage": {"reasoning": "x", "tokens": 1.5}}
+    stream, body = message == "delta", json.dumps(answer).encode()
+    sent = b": ping\r\n\r\nid: 1\r\ndata: %b\r\n\r\n" % body if stream else body
+    told = through(mirror_splice(stream=stream, before=None), [sent[:40], sent[40:]])
+    if mirrored:
+        answer["choices"][0][message] = said[0] | {"reasoning_content": said[0]["reasoning"]}  # type: ignore[index]
+        assert json.loads(told[told.index(b"{") :]) == answer
+    else:
+        assert told == sent
 
 
 @pytest.mark.parametrize("name", ["base-chat-stream-logprobs", "base-chat-tool-stream", "draft-chat-stream-usage"])
@@ -254,7 +186,7 @@ def test_a_recorded_stream_reads_the_same_under_both_names(recorded_body: Any, n
     body = recorded_body(f"vllm-0.32.0-{name}")
     dice = random.Random(name)
     without = through(WithoutUsage(), [body])
-    made = through(mirror_splice(stream=True, before=WithoutUsage()), cut_at_random(body, dice))
+    made = through(mirror_splice(stream=True, before=WithoutUsage()), cut(body, dice))
     thoughts = 0
     for before, after in zip(without.split(b"\n\n"), made.split(b"\n\n"), strict=True):
         if before.startswith(b"data: {") and (delta := json.loads(before[6:])["choices"][0]["delta"]).get("reasoning"):
@@ -301,13 +233,7 @@ async def test_a_stream_through_the_gateway(mirrors: Any, recorded_body: Any, co
     """Whether the client asked for the counts or not, it reads both names, and the row has the engine's counts."""
     body = recorded_body("vllm-0.32.0-base-chat-stream-usage")
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for piece in cut_at_random(body, random.Random(counts)):
-            await wire.chunk(piece)
-        await wire.end()
-
-    mirrors.engine.script = script
+    mirrors.engine.script = streaming(*cut(body, random.Random(counts)))
     reply = await mirrors.chat(stream=True, stream_options={"include_usage": counts})
     before = None if counts else WithoutUsage()
     assert reply.content == through(mirror_splice(stream=True, before=before), [body]) != body
@@ -328,7 +254,9 @@ async def test_a_whole_answer_through_the_gateway(mirrors: Any, path: str, both:
 
     mirrors.engine.script = answering(body)
     reply = await mirrors.client.post(path, json={"model": "alpha", "messages": []})
-    assert reply.content == (body.replace(b'"a"', b'"a","reasoning_content":"a"') if both else body)
+    said = {"reasoning": "a", "content": "b"} | ({"reasoning_content": "a"} if both else {})
+    assert reply.json()["choices"][0]["message"] == said
+    assert both or reply.content == body
     assert (await mirrors.ended()).completion_tokens == 7
     again = await mirrors.client.post(path, json={"model": "alpha", "messages": []})
     assert again.content == reply.content

@@ -3,7 +3,7 @@
 Rule 1: a stream that needs no splice never comes here. Others cost one search per chunk, by `find`: `in` tries its
 left side as a number first, which raises and drops an error and costs many times the search.
 Rule 2: streams may be cut anywhere. Only whole frames are judged, so the first half of a frame waits for the rest; no
-client can read half a frame. Every other byte is unchanged. Pure.
+client can read half a frame. Every other frame is unchanged. Pure.
 """
 
 from __future__ import annotations
@@ -176,12 +176,11 @@ WHOLE_LIMIT = 1024 * 1024
 _SAID = "reasoning"
 _ALSO = "reasoning_content"
 _MARK = b'"reasoning"'
-_GAP = re.compile(r"[\s,:]*")
 
 
 def mirror_splice(*, stream: bool, before: Splice | None) -> Splice:
     if not stream:
-        return _Whole(WHOLE_LIMIT, lambda body: _doubled(body, "message"))
+        return _Whole(WHOLE_LIMIT, _mirrored_whole)
     return _Chunks() if before is None else _Both(before, _Chunks())
 
 
@@ -203,8 +202,8 @@ class _Chunks(FrameSplice):
     _mark = _MARK
 
     def _frame(self, frame: bytes) -> bytes:
-        found = DATA.search(frame)
-        return frame if found is None else frame[: found.end()] + _doubled(frame[found.end() :], "delta")
+        body, start, end = _object(frame) if frame.find(_MARK) >= 0 else ({}, 0, 0)
+        return frame[:start] + _json(body) + frame[end:] if _mirror(body, "delta") else frame
 
 
 class _Whole:
@@ -229,59 +228,24 @@ class _Whole:
         return b"" if self._held is None else self._change(bytes(self._held))
 
 
-def _doubled(body: bytes, message: str) -> bytes:
-    """Mirror the reasoning in a JSON object. `message`: key of a choice's message."""
-    if body.find(_MARK) < 0:
-        return body
+def _mirrored_whole(body: bytes) -> bytes:
     try:
-        text = body.decode()
-        return "".join(_pieces(text, message)).encode()
-    except (ValueError, IndexError, RecursionError):  # unreadable JSON
+        answer: Any = json.loads(body) if body.find(_MARK) >= 0 else {}
+    except (ValueError, RecursionError):
         return body
+    return _json(answer) if _mirror(answer, "message") else body
 
 
-def _pieces(text: str, message: str) -> Iterator[str]:
-    done = 0
-    for place in _places(text, text.find("{"), ("choices", None, message)):
-        members = {key: (start, end) for key, start, end in _members(text, place)}
-        if _SAID not in members or _ALSO in members:
-            continue
-        start, end = members[_SAID]
-        if text[start] == '"':  # it may be null
-            yield f'{text[done:end]},"{_ALSO}":{text[start:end]}'
-            done = end
-    yield text[done:]
-
-
-def _places(text: str, at: int, path: tuple[str | None, ...]) -> Iterator[int]:
-    """Yield the positions of the values at the end of `path`, from `at` on; None stands for each item of an array."""
-    if not path:
-        yield at
-        return
-    for key, start, _ in _members(text, at):
-        if key == path[0]:
-            yield from _places(text, start, path[1:])
-
-
-def _members(text: str, at: int) -> Iterator[tuple[str | None, int, int]]:
-    """Yield each member of the object or array at `at`: key (None in an array), begin and end of its value."""
-    if text[at] not in "{[":
-        return
-    keyed = text[at] == "{"
-    at = _beyond_gap(text, at + 1)
-    while text[at] not in "}]":
-        key = None
-        if keyed:
-            key, at = _DECODER.raw_decode(text, at)
-            at = _beyond_gap(text, at)
-        _, end = _DECODER.raw_decode(text, at)
-        yield key, at, end
-        at = _beyond_gap(text, end)
-
-
-def _beyond_gap(text: str, at: int) -> int:
-    found = _GAP.match(text, at)
-    return found.end() if found else at
+def _mirror(answer: Any, message: str) -> bool:
+    """Repeat the reasoning of each choice's `message` under its other name; whether any had but the first."""
+    try:
+        said = [choice[message] for choice in answer["choices"] if message in choice]
+        alone = [each for each in said if isinstance(each.get(_SAID), str) and _ALSO not in each]
+    except (LookupError, TypeError, AttributeError):  # no chat's answer
+        return False
+    for each in alone:
+        each[_ALSO] = each[_SAID]
+    return bool(alone)
 
 
 RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
