@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted import streaming
+from scripted import Hanging, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
@@ -21,21 +21,11 @@ REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Len
 
 async def test_the_first_of_two_requests_at_once_hears_that_its_client_left(house: Any) -> None:
     """The second waits behind it on the same connection, and is the only one that the server's own books have."""
-    left = asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b"data: 1\n\n")
-        await wire.client_left()
-        left.set()
-
-    house.engine.script = script
-    host, port = house.base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(REQUEST + REQUEST)
+    house.engine.script = script = Hanging(b"data: 1\n\n")
+    reader, writer = await house.connect(REQUEST + REQUEST)
     await reader.readuntil(b"data: 1\n\n")
     writer.transport.abort()
-    await asyncio.wait_for(left.wait(), 60)
+    await asyncio.wait_for(script.left.wait(), 60)
     row = await house.ended()
     assert (row.state, row.error, len(house.engine.seen)) == (RequestState.GONE, "client_gone", 1)
 
@@ -45,9 +35,7 @@ async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
         await streaming(b"data: %d\n\n" % len(house.engine.seen))(seen, wire)
 
     house.engine.script = script
-    host, port = house.base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(REQUEST + REQUEST)
+    reader, writer = await house.connect(REQUEST + REQUEST)
     told = [(await reader.readuntil(b"0\r\n\r\n")).partition(b"\r\n\r\n")[2] for _ in range(2)]
     writer.transport.abort()
     assert told == [b"9\r\ndata: %d\n\n\r\n0\r\n\r\n" % number for number in (1, 2)]
@@ -153,9 +141,7 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
 )
 async def test_http_1_1_has_one_host(house: Any, version: bytes, host: bytes, status: bytes) -> None:
     """RFC 9112, section 3.2; HTTP/1.0 knew none."""
-    at, port = house.base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(at, int(port))
-    writer.write(b"GET /health HTTP/%b\r\n%bConnection: close\r\n\r\n" % (version, host))
+    reader, writer = await house.connect(b"GET /health HTTP/%b\r\n%bConnection: close\r\n\r\n" % (version, host))
     head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status)
     assert "Host" in json.loads(body)["error"]["message"] if status == b"400" else json.loads(body)["status"] == "ok"
@@ -182,22 +168,14 @@ async def test_a_waiting_request_is_told_and_leaves_the_queue(house: Any) -> Non
 
 async def test_a_running_stream_ends_at_the_engine_too(house: Any) -> None:
     """The client reads the reason in its own protocol, the engine sees the connection close."""
-    left = asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n')
-        await wire.client_left()
-        left.set()
-
-    house.engine.script = script
+    house.engine.script = script = Hanging(b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n')
     asking = asyncio.create_task(house.chat(stream=True))
     row = await house.in_state(RequestState.STREAMING)
     assert await cancel(house, row.id) == 200
     frames = [frame.removeprefix("data: ") for frame in (await asking).text.strip().split("\n\n")]
     assert json.loads(frames[-2])["error"]["reason"] == "request_cancelled"
     assert frames[-1] == "[DONE]"
-    await asyncio.wait_for(left.wait(), 60)
+    await asyncio.wait_for(script.left.wait(), 60)
 
 
 async def test_a_second_cancel_finds_nothing(house: Any) -> None:

@@ -92,14 +92,12 @@ def message(dice: random.Random) -> bytes:
     return made
 
 
-async def said_to(base: str, sent: bytes) -> bytes:
+async def said_to(house: Any, sent: bytes) -> bytes:
     """All that the gateway answers until it closes, which it must."""
-    host, port = base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await house.connect(sent)
     got = b""
     try:
         with suppress(ConnectionError):
-            writer.write(sent)
             await writer.drain()
             while piece := await asyncio.wait_for(reader.read(65536), 60):
                 got += piece
@@ -118,7 +116,7 @@ async def test_malformed_http_ends(house: Any, settings: Settings, monkeypatch: 
         short.setitem(vars(settings), "body_s", 0.3)  # they are frozen for everybody else
         for _ in range(3):
             sent = [message(dice) for _ in range(25)]
-            for asked, got in zip(sent, await asyncio.gather(*(said_to(house.base, one) for one in sent)), strict=True):
+            for asked, got in zip(sent, await asyncio.gather(*(said_to(house, one) for one in sent)), strict=True):
                 assert not got or got.startswith(b"HTTP/1.1 "), asked
                 assert b"HTTP/1.1 500" not in got, asked
     assert (await house.client.get("/health")).status_code == 200

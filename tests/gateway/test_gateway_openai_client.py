@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from scripted import replaying
+from scripted import replaying, streaming
 
 from sparkdash.errors import EngineError
 from sparkdash.gateway.relay import passthrough
@@ -78,12 +78,8 @@ async def test_a_death_in_the_stream_is_an_error_with_its_words(house: Any, clie
     """The client raises APIError and shows what happened."""
     import openai
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n')
-        wire.abort()
-
-    house.engine.script = script
+    event = b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n'
+    house.engine.script = streaming(event, dies=True)
     stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
     with pytest.raises(openai.APIError, match="broke off in the middle"):
         [chunk async for chunk in stream]
@@ -143,13 +139,7 @@ async def test_a_response_whose_engine_dies_ends_in_a_clear_error(house: Any, cl
     import openai
 
     recorded = recorded_body("vllm-0.32.0-base-responses-stream")
-
-    async def dies(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(recorded[: recorded.index(b"event: response.completed")])
-        wire.abort()
-
-    house.engine.script = dies
+    house.engine.script = streaming(recorded[: recorded.index(b"event: response.completed")], dies=True)
     with pytest.raises(openai.APIError, match="broke off in the middle of its answer"):
         async with client.responses.stream(model="alpha", input="go") as stream:
             await stream.get_final_response()

@@ -28,10 +28,6 @@ REFUSED = 400
 """How a load that failed is told."""
 
 
-async def whole(_seen: Any, wire: Any) -> None:
-    await wire.answer(ANSWER)
-
-
 @pytest.fixture
 def settings() -> Settings:
     """Headers go out at once."""
@@ -46,7 +42,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def waiting(house: Any) -> AsyncIterator[Any]:
     """A house whose supervisor holds every request back."""
-    house.engine.script = whole
+    house.engine.script = answering(ANSWER)
     house.supervisor.gate.clear()
     yield house
     house.supervisor.gate.set()
@@ -134,10 +130,7 @@ async def test_a_load_that_fails_late_is_an_error_in_an_answer_that_breaks_off(w
     assert "out of memory" in error["message"]
     row = await waiting.ended()
     assert (row.state, row.error, row.status) == (RequestState.FAILED, "out_of_memory", REFUSED)
-
-
-async def test_messages_are_told_in_their_own_words(waiting: Any) -> None:
-    waiting.supervisor.error = BROKEN
+    waiting.supervisor.gate.clear()
     assert (await broken(waiting, "/v1/messages"))["type"] == "error"
 
 
@@ -180,10 +173,8 @@ async def test_a_client_that_leaves_ends_its_request(waiting: Any) -> None:
 
 
 async def test_a_client_of_http_1_0_reads_to_the_end_of_its_connection(waiting: Any) -> None:
-    host, _, port = waiting.base.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
     body = json.dumps(BODY).encode()
-    writer.write(
+    reader, writer = await waiting.connect(
         b"POST /v1/chat/completions HTTP/1.0\r\ncontent-type: application/json\r\nx-sparkdash-keep-alive: whitespace\r\n"
         b"content-length: %d\r\n\r\n%b" % (len(body), body)
     )

@@ -6,7 +6,6 @@ Every route of the gateway is asked with every field of it at every size. SPARKD
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import os
@@ -189,11 +188,9 @@ def fields_of(house: Any, route: Route) -> tuple[str, ...]:
 
 
 async def first_of(house: Any, sent: bytes) -> bytes:
-    host, port = house.base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await house.connect(sent)
     try:
         with suppress(ConnectionError):
-            writer.write(sent)
             await writer.drain()
         with suppress(ConnectionError):
             return await reader.read(65536)
@@ -410,13 +407,10 @@ async def test_a_control_request_has_a_small_body(house: Any) -> None:
 )
 async def test_what_frames_a_body_has_an_end(house: Any, begin: bytes, endless: bytes) -> None:
     """Trailers, a trailer's value, a chunk's extensions: nobody would read them, and the memory for them would only grow."""
-    host, port = house.base.removeprefix("http://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    _, writer = await house.connect(head + begin)
     sent = 0
     with suppress(ConnectionError):
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + begin
-        )
         while sent < 32 * MIB:
             writer.write(endless * (65536 // len(endless)))
             await writer.drain()

@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from scripted import streaming
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.request import RequestState
@@ -49,21 +50,11 @@ def split(data: bytes, seed: int) -> list[bytes]:
     return pieces
 
 
-def replay(pieces: list[bytes]) -> Any:
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for piece in pieces:
-            await wire.chunk(piece)
-        await wire.end()
-
-    return script
-
-
 @pytest.mark.parametrize("name", sorted(COUNTS))
 async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any, name: str) -> None:
     recorded = recorded_body(name)
     route = next(path for word, path in ROUTES.items() if f"-{word}-" in name)
-    house.engine.script = replay(split(recorded, seed=len(name)))
+    house.engine.script = streaming(*split(recorded, seed=len(name)))
     async with house.client.stream("POST", route, json=ASKED) as reply:
         got = b"".join([chunk async for chunk in reply.aiter_raw()])
     assert got == recorded
@@ -84,7 +75,7 @@ async def test_a_client_that_does_not_ask_for_counts_gets_none(
 ) -> None:
     """The engine is asked on our behalf: the row has its counts, and the client every byte but the chunk that brings them."""
     recorded = recorded_body(f"vllm-0.32.0-base-{name}")
-    house.engine.script = replay(split(recorded, seed=3))
+    house.engine.script = streaming(*split(recorded, seed=3))
     route = ROUTES[name.partition("-")[0]]
     reply = await house.client.post(route, json={"model": "alpha", "stream": True, **options})
     frames = recorded.split(b"\n\n")
@@ -112,7 +103,7 @@ async def test_an_engine_is_asked_for_counts_only_where_that_is_safe(
     """Not where a client has own words for it, nor where the protocol or the engine counts by itself: the body stays as it is."""
     house.catalog.profiles["gguf"] = Profile(name="gguf", engine=EngineKind.LLAMACPP)
     frames = b'data: {"choices":[],"usage":{"completion_tokens":1}}\n\n'
-    house.engine.script = replay([frames])
+    house.engine.script = streaming(frames)
     reply = await house.client.post(ROUTES[route], json={"model": profile, "stream": True, **more})
     assert json.loads(house.engine.seen[0].body) == {"model": profile, "stream": True, **more}
     assert reply.content == frames

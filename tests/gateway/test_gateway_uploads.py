@@ -25,6 +25,10 @@ from sparkdash.units import MIB
 PATH = "/v1/audio/transcriptions"
 LIMIT_S = 30.0
 SOUND = bytes(range(256)) * (5 * MIB // 256)
+HEAD = (
+    f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b0\r\n"
+    "Content-Length: %d\r\n\r\n"
+).encode()
 
 
 @dataclass
@@ -171,11 +175,7 @@ async def test_an_engine_may_refuse_before_the_end(house: Any) -> None:
 
 
 async def test_a_client_that_goes_away_leaves_nothing(house: Any) -> None:
-    host, port = house.base.removeprefix("http://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port))
-    head = f"POST {PATH} HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/form-data; boundary=b0\r\nContent-Length: "
-    writer.write(head.replace("Host: h", f"Host: {host}").encode() + b"99999999\r\n\r\n")
-    writer.write(form_of("b0", (FILE, SOUND))[: 3 * MIB])
+    _, writer = await house.connect(HEAD % 99_999_999 + form_of("b0", (FILE, SOUND))[: 3 * MIB])
     await writer.drain()
     await until(lambda: house.app._deps.body_budget.taken > 0)
     writer.transport.abort()
@@ -185,11 +185,8 @@ async def test_a_client_that_goes_away_leaves_nothing(house: Any) -> None:
 
 async def test_a_content_length_that_is_too_short_cuts_the_form(house: Any) -> None:
     """What follows is no request; the engine gets no more than was announced, and no model is found."""
-    host, port = house.base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    body = form_of("b0", (FILE, b"x" * 1000), ('name="model"', b"alpha"))
-    head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b0\r\n"
-    writer.write(f"{head}Content-Length: 500\r\n\r\n".encode() + body)
+    form = form_of("b0", (FILE, b"x" * 1000), ('name="model"', b"alpha"))
+    reader, writer = await house.connect(HEAD % 500 + form)
     answer = await asyncio.wait_for(reader.read(), LIMIT_S)
     assert answer.startswith(b"HTTP/1.1 400 ")
     writer.close()
@@ -204,10 +201,7 @@ class TestLimits:
         return Settings(upload_limit_mib=6)
 
     async def test_a_thousand_times_too_large_is_refused_by_its_length(self, house: Any) -> None:
-        host, port = house.base.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b0\r\n"
-        writer.write(f"{head}Content-Length: {25 * 1024 * MIB}\r\n\r\n".encode())
+        reader, writer = await house.connect(HEAD % (25 * 1024 * MIB))
         answer = await asyncio.wait_for(reader.readuntil(b"}}"), LIMIT_S)
         assert b" 413 " in answer
         assert b"upload_limit_mib" in answer

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted import answering, streaming
+from scripted import Hanging, answering, dying, streaming
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import Upstream, engine_error_text
@@ -23,19 +23,10 @@ async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_question_has_a_limit(upstream: Upstream, engine: Any, begun: bool) -> None:
     """vLLM asleep answers /health and hangs on requests."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        if begun:
-            await wire.head()
-        await wire.client_left()
-
-    engine.script = script
+    engine.script = Hanging(*([b": begun\n\n"] if begun else ()))
+    asking = upstream.generate(engine.url, "m", timeout_s=0.05) if begun else upstream.get(engine.url, timeout_s=0.05)
     with pytest.raises(UpstreamError) as caught:
-        await (
-            upstream.generate(engine.url, "m", timeout_s=0.05)
-            if begun
-            else upstream.get(engine.url + "/health", timeout_s=0.05)
-        )
+        await asking
     assert caught.value.code == "engine_timeout"
 
 
@@ -68,11 +59,7 @@ async def test_a_stale_pooled_connection_is_retried_once(upstream: Upstream, eng
 
 async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstream, engine: Any) -> None:
     """A request that kills its engine must not be sent to the next one unseen."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        wire.abort()
-
-    engine.script = script
+    engine.script = dying
     with pytest.raises(UpstreamError) as caught:
         async with upstream.open("POST", engine.url + "/x", body=b"y"):
             pass
@@ -81,18 +68,10 @@ async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstre
 
 async def test_leaving_an_answer_early_closes_the_connection(upstream: Upstream, engine: Any) -> None:
     """This is how an engine learns to stop generating."""
-    left = asyncio.Event()
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b"x")
-        await wire.client_left()
-        left.set()
-
-    engine.script = script
+    engine.script = script = Hanging(b"x")
     async with upstream.open("GET", engine.url + "/x") as answer:
         assert await anext(answer.chunks()) == b"x"
-    await asyncio.wait_for(left.wait(), 60)
+    await asyncio.wait_for(script.left.wait(), 60)
 
 
 @pytest.mark.parametrize("size", [9, 600_000])
@@ -158,14 +137,8 @@ async def test_an_answer_without_text_counts_where_its_length_cut_it(
     upstream: Upstream, engine: Any, reason: str | None, generates: bool
 ) -> None:
     """Reasoning that the engine keeps to itself, or a model with random weights; an end of its own without a word is no answer."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        event = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": reason}]}
-        await wire.chunk(b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n")
-        await wire.end()
-
-    engine.script = script
+    event = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": reason}]}
+    engine.script = streaming(b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n")
     if generates:
         assert await upstream.generate(engine.url, "m", timeout_s=60) == ""
     else:

@@ -214,8 +214,7 @@ async def test_a_stalled_client_holds_the_engine_up_and_not_the_memory(house: An
 
     async with engine_that(flood) as (url, _):
         house.supervisor.url = url
-        reader, writer = await asyncio.open_connection(*house.base.removeprefix("http://").split(":"), limit=2**16)
-        writer.write(HANDSHAKE)
+        reader, writer = await house.connect(HANDSHAKE, limit=2**16)
         await reader.readuntil(b"\r\n\r\n")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(enough.wait(), 0.3)
@@ -321,8 +320,7 @@ async def test_a_client_that_vanishes_frees_the_engine(house: Any) -> None:
 
     async with engine_that(wait) as (url, _):
         house.supervisor.url = url
-        reader, writer = await asyncio.open_connection(*house.base.removeprefix("http://").split(":"))
-        writer.write(HANDSHAKE)
+        reader, writer = await house.connect(HANDSHAKE)
         answer = await reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 101 ")
         assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".lower() in answer.lower()
