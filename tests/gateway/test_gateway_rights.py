@@ -79,7 +79,7 @@ class Callers:
         async with client.stream(method, at, headers=headers, **content) as reply:
             first = await anext(reply.aiter_text(), "") if reply.status_code == 200 and path in FEEDS else ""
             text = first if path in FEEDS else (await reply.aread()).decode()
-        self.house.app._deps.exclusive._held = None
+        self.house.app._deps.exclusive.taken = None
         return reply.status_code, text
 
 
