@@ -23,6 +23,7 @@ from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
+from sparkdash.catalog.catalog import summarize
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, IncidentList
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
@@ -34,6 +35,7 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.deps import Deps
@@ -69,7 +71,14 @@ class FakeCatalog:
         self.profiles = {
             p.name: p
             for p in (
-                Profile(name="alpha", about="the first", engine=EngineKind.VLLM, serves=("coder",), image="img:1"),
+                Profile(
+                    name="alpha",
+                    about="the first",
+                    engine=EngineKind.VLLM,
+                    serves=("coder",),
+                    image="img:1",
+                    context=32768,
+                ),
                 Profile(name="beta/fast", engine=EngineKind.VLLM, request={"temperature": 0.1, "top_k": 5}),
                 Profile(name="huge", engine=EngineKind.VLLM, cannot_run="needs two boxes"),
             )
@@ -82,28 +91,7 @@ class FakeCatalog:
         return Catalog(self.profiles).exactly(name)
 
     def summaries(self) -> tuple[ProfileSummary, ...]:
-        return tuple(_summary(profile) for profile in self.profiles.values())
-
-
-def _summary(profile: Profile) -> ProfileSummary:
-    return ProfileSummary(
-        name=profile.name,
-        about=profile.about,
-        engine=profile.engine,
-        engine_version=None,
-        image=profile.image,
-        serves=profile.serves,
-        context=32768 if profile.name == "alpha" else None,
-        needs_bytes=None,
-        nodes=1,
-        cannot_run=profile.cannot_run,
-        nearest=None,
-        published_decode_tok_s=None,
-        published_note=None,
-        speculation=None,
-        fingerprint=profile.fingerprint,
-        simulated=False,
-    )
+        return tuple(summarize(profile, adapter_of(profile)) for profile in self.profiles.values())
 
 
 class FakeSupervisor:
@@ -236,14 +224,8 @@ class FakeSupervisor:
 
 
 def ready(profile: str, state: EngineState = EngineState.READY) -> Engine:
-    return Engine(
-        profile=profile,
-        kind=EngineKind.VLLM,
-        state=state,
-        since=1000.0,
-        fingerprint="f",
-        ready_at=1000.0,
-    )
+    at = {"since": 1000.0, "ready_at": 1000.0}
+    return Engine(profile=profile, kind=EngineKind.VLLM, state=state, fingerprint="f", **at)
 
 
 # --- the house --------------------------------------------------------------------------------------------------
@@ -323,17 +305,8 @@ async def living_house(
 
     async def start_run(wish: StartRunBody) -> BenchPlan:
         done.append(("start", *wish.profiles, wish.suite, wish.begin))
-        return BenchPlan(
-            suite=wish.suite,
-            about="",
-            mode=wish.mode,
-            arms=(),
-            order=(),
-            cells=2,
-            gaps=8,
-            expected_s=60.0,
-            begun=wish.begin,
-        )
+        about = {"about": "", "arms": (), "order": (), "cells": 2, "gaps": 8, "expected_s": 60.0}
+        return BenchPlan(suite=wish.suite, mode=wish.mode, begun=wish.begin, **about)
 
     async def settings_list() -> SettingList:
         return SettingList(file="config.toml", settings=())
@@ -410,9 +383,7 @@ async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIt
     app = App(profile, LeapingClock())
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    site = await http_server.serve_http(
-        lambda request: app.handle(request), sock
-    )  # looked up anew: a test may stand in between
+    site = await http_server.serve_http(app.handle, sock)
     running = asyncio.create_task(app.engine.run())
     house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:

@@ -145,11 +145,19 @@ async def test_logs(house: Any) -> None:
     assert (await house.client.get("/api/logs/nope")).status_code == 404
 
 
-async def test_a_simulated_box_has_no_doctor(house: Any) -> None:
-    """What was not measured is not told; the command line examines the real one."""
-    answer = await house.client.get("/api/doctor")
-    assert answer.status_code == 404
-    assert answer.json()["error"]["code"] == "no_doctor"
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("doctor", "no_doctor"),
+        ("memory", "no_memory_account"),
+        ("bench", "no_bench"),
+        ("history/figures", "no_history"),
+    ],
+)
+async def test_what_a_simulated_box_lacks_is_told(house: Any, path: str, code: str) -> None:
+    """What was not measured is not told; the command line examines the real box."""
+    answer = await house.client.get(f"/api/{path}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
 
 
 async def test_shutdown(house: Any) -> None:
@@ -318,7 +326,3 @@ async def test_what_makes_no_sense_is_refused(
     assert found[0] in (status, 400), found
     assert code is None or found[1]["error"]["code"] == code
     assert past.asked == []
-
-
-async def test_without_records_the_routes_say_so(house: Any) -> None:
-    assert (await get(house, "figures"))[1]["error"]["code"] == "no_history"

@@ -156,11 +156,3 @@ async def test_a_setting_that_runs_programs_is_not_changed_over_tcp(house: Any) 
     assert house.done == [("setting", "reserve_gib", "12")]
     refused = await house.client.post("/api/settings", json={"key": ["runtime"], "value": "docker"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "socket_only")
-
-
-async def test_a_run_is_shown_and_asked_to_end(house: Any) -> None:
-    told = {"holder": "the bench", "measuring": STEP}
-    granted = (await house.client.post("/api/lease", json=told)).json()
-    assert house.bus.snapshot.measuring.done == 15
-    assert (await house.client.post("/api/bench/end", json={})).is_success
-    assert (await house.client.post("/api/lease", json=told | {"token": granted["token"]})).json()["ends"] is True

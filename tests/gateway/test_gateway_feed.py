@@ -176,8 +176,3 @@ async def test_the_account_is_told_as_it_is(engine: Any, tools: Any) -> None:
         answer = await house.client.get("/api/memory")
     assert MemoryAccount.model_validate_json(answer.content) == FOUND
     assert b"\x1b" not in answer.content
-
-
-async def test_a_simulated_box_has_no_account(house: Any) -> None:
-    answer = await house.client.get("/api/memory")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_memory_account")
