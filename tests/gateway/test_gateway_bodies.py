@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.http.headers import headers_for_client, headers_for_engine
 from sparkdash.gateway.protocol.peek import PeekedBody, peek_body
-from sparkdash.gateway.protocol.prepare import Edits, rename_model, rewrite_body
+from sparkdash.gateway.protocol.prepare import Edits, rewrite_body
 from sparkdash.gateway.protocol.problems import client_status, error_body, is_permanent, stream_error_body
 from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.relay.request_row import client_name
@@ -106,32 +106,6 @@ def test_only_true_streams(stream: str) -> None:
 def test_other_kinds_of_bodies_are_not_looked_into(kind: str) -> None:
     """They name no model; a route that needs one says so."""
     assert peek_body(b"{broken", kind) == PeekedBody()
-
-
-def form(*parts: tuple[str, bytes], boundary: str = "b0") -> bytes:
-    """A multipart body; the first of a pair is the part's disposition."""
-    pieces = [
-        f"--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + content + b"\r\n"
-        for name, content in parts
-    ]
-    return b"".join(pieces) + f"--{boundary}--\r\n".encode()
-
-
-def test_a_form_is_walked_part_by_part() -> None:
-    """Fields after files, quoted boundaries, a file whose content looks like a field."""
-    body = form(
-        ('name="file"; filename="a.wav"', b'x\r\n\r\nContent-Disposition: form-data; name="model"\r\n\r\nno'),
-        ('name="model"', b"whisper"),
-        ('name="stream"', b"true"),
-    )
-    asked = peek_body(body, 'multipart/form-data; boundary="b0"')
-    assert (asked.model, asked.stream) == ("whisper", True)
-    assert rename_model(body, asked.model_span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
-
-
-@pytest.mark.parametrize("body", [b"", b"--b0", b"--b0\r\nno headers end", b"--b0--\r\n", b"rubbish" * 1000])
-def test_a_broken_form_names_no_model(body: bytes) -> None:
-    assert peek_body(body, "multipart/form-data; boundary=b0").model is None
 
 
 @given(st.binary(max_size=200), st.sampled_from([JSON, "", "multipart/form-data; boundary=b0", "text/plain"]))

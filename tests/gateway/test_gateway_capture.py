@@ -26,11 +26,38 @@ from sparkdash.gateway.protocol.route import Dialect
 KEY = "sk-proj-0123456789abcdefghij"
 
 
+class HeardCapture(Capture):
+    """Says when it has looked at an answer, which is after the client has it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.done = threading.Event()
+
+    def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
+        super().keep_answer(exchange, dialect, at)
+        self.done.set()
+
+
+class Past:
+    """The recorded past: nothing but requests by id."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+
+    async def requests(self, selection: Any) -> PastRequests:
+        return PastRequests(requests=tuple(row for row in self.rows.values() if row.id == selection.id))
+
+
 @pytest.fixture
 def kept(house: Any, tmp_path: Path) -> Capture:
-    made = Capture(tmp_path / "state")
-    house.app.__init__(replace(house.app._deps, capture=made))
-    return made
+    """The gateway's capture; what is captured is found by its id."""
+    house.past, house.capture = Past(), HeardCapture(tmp_path)
+    house.rebuild = lambda **changes: house.app.__init__(replace(house.app._deps, **changes))
+    house.rebuild(
+        capture=house.capture, captured=partial(find_captured, tmp_path), history=house.past,
+        record=lambda row: house.past.rows.__setitem__(row.id, row),
+    )  # fmt: skip
+    return house.capture  # type: ignore[no-any-return]
 
 
 def entries(kept: Capture) -> list[dict[str, Any]]:
@@ -40,19 +67,12 @@ def entries(kept: Capture) -> list[dict[str, Any]]:
 async def test_a_request_is_kept_without_its_secrets(house: Any, kept: Capture) -> None:
     """Enough to send it again; the file is the owner's alone."""
     body = {"model": "alpha", "messages": [{"content": f"my key is {KEY}"}], "api_key": "hunter2", "x": {"n": 1}}
-    headers = {
-        "authorization": f"Bearer {KEY}",
-        "x-api-key": "hunter2",
-        "cookie": "hunter2",
-        "user-agent": "opencode/1",
-    }
+    secrets = {"authorization": f"Bearer {KEY}", "x-api-key": "hunter2", "cookie": "hunter2"}
+    headers = secrets | {"user-agent": "opencode/1"}
     await house.client.post("/v1/chat/completions?beta=true&key=hunter2", json=body, headers=headers)
     (entry,) = entries(kept)
-    assert (entry["method"], entry["path"], entry["headers"]["user-agent"]) == (
-        "POST",
-        "/v1/chat/completions",
-        "opencode/1",
-    )
+    assert (entry["method"], entry["path"]) == ("POST", "/v1/chat/completions")
+    assert entry["headers"]["user-agent"] == "opencode/1"
     assert entry["query"] == "beta=true&key=[redacted]"
     assert entry["body"]["messages"] == [{"content": "my key is [redacted]"}]
     assert (entry["body"]["api_key"], entry["body"]["x"]) == ("[redacted]", {"n": 1})
@@ -75,11 +95,8 @@ async def test_long_and_odd_bodies(house: Any, kept: Capture, monkeypatch: pytes
     for body in (b'{"model":"alpha","pad":"' + b"x" * 50 + b'"}', b"\xff\xfe", b"{ not json"):
         await house.client.post("/v1/chat/completions", content=body)
     await house.client.get("/v1/files")
-    assert [(entry["body_bytes"], entry["body"]) for entry in entries(kept)] == [
-        (76, None),
-        (2, None),
-        (10, "{ not json"),
-    ]
+    found = [(entry["body_bytes"], entry["body"]) for entry in entries(kept)]
+    assert found == [(76, None), (2, None), (10, "{ not json")]
 
 
 async def test_the_file_does_not_grow_for_ever(house: Any, kept: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,42 +160,6 @@ def answers(house: Any, body: bytes, *, stream: bool = True) -> None:
     house.engine.script = streaming(body) if stream else answering(body)
 
 
-class HeardCapture(Capture):
-    """Says when it has looked at an answer, which is after the client has it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.done = threading.Event()
-
-    def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
-        super().keep_answer(exchange, dialect, at)
-        self.done.set()
-
-
-class Past:
-    """The recorded past: nothing but requests by id."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-
-    async def requests(self, selection: Any) -> PastRequests:
-        return PastRequests(requests=tuple(row for row in self.rows.values() if row.id == selection.id))
-
-
-@pytest.fixture
-def folder(house: Any, tmp_path: Path) -> Path:
-    """The capture's folder; what is captured there is found by its id."""
-    kept = tmp_path / "state"
-    house.past = Past()
-    house.rebuild = lambda **changes: house.app.__init__(replace(house.app._deps, **changes))
-    house.capture = HeardCapture(kept)
-    house.rebuild(
-        capture=house.capture, captured=partial(find_captured, kept), history=house.past,
-        record=lambda row: house.past.rows.__setitem__(row.id, row),
-    )  # fmt: skip
-    return kept
-
-
 async def capture_one(house: Any, answer: bytes, **more: Any) -> str:
     """Have a client ask for alpha, and return the id of its request."""
     answers(house, answer, stream=more.get("stream", True))
@@ -198,18 +179,15 @@ async def replay(house: Any, request: str, on: str = "beta/fast", *, begin: bool
     return await house.client.post("/api/replay", json={"request": request, "on": on, "begin": begin})
 
 
-async def test_a_replay_tells_both_answers_figures_and_where_they_differ(house: Any, folder: Path) -> None:
+async def test_a_replay_tells_both_answers_figures_and_where_they_differ(house: Any, kept: Capture) -> None:
     """The engine gets the captured body under the other profile's name; the caller gets figures alone."""
     first = await capture_one(house, chat("Hello", " world", thought="hm"))
     answers(house, chat("Hello", " there!", thought="hm"))
     answered = await replay(house, first)
     told = answered.json()
     assert told["match"] == {"identical": False, "before": 14, "after": 15, "differs_at": 10}
-    assert (told["original"]["id"], told["original"]["profile"], told["original"]["client"]) == (
-        first,
-        "alpha",
-        "codex",
-    )
+    original = told["original"]
+    assert (original["id"], original["profile"], original["client"]) == (first, "alpha", "codex")
     assert (told["answer"]["profile"], told["answer"]["client"]) == ("beta/fast", "sparkdash-replay")
     assert told["answer"]["completion_tokens"] == 3
     assert (told["profile"], told["plan"]["profile"], told["stream"]) == ("beta/fast", "beta/fast", True)
@@ -219,24 +197,23 @@ async def test_a_replay_tells_both_answers_figures_and_where_they_differ(house: 
     assert "Hello" not in answered.text
 
 
-async def test_equal_answers_are_identical_and_a_replay_is_not_captured(house: Any, folder: Path) -> None:
+async def test_equal_answers_are_identical_and_a_replay_is_not_captured(house: Any, kept: Capture) -> None:
     """Otherwise replays would become prompts of a suite."""
     first = await capture_one(house, chat("same"))
     assert (await replay(house, first)).json()["match"] == {
         "identical": True, "before": 4, "after": 4, "differs_at": None,
     }  # fmt: skip
-    assert len((folder / "captured.jsonl").read_text().splitlines()) == 1
-    assert len((folder / "captured-answers.jsonl").read_text().splitlines()) == 1
+    assert len(entries(kept)) == len(kept.path.with_name("captured-answers.jsonl").read_text().splitlines()) == 1
 
 
-async def test_a_plan_sends_nothing(house: Any, folder: Path) -> None:
+async def test_a_plan_sends_nothing(house: Any, kept: Capture) -> None:
     first = await capture_one(house, chat("one"))
     told = (await replay(house, first, begin=False)).json()
     assert (told["answer"], told["match"], told["plan"]["fits"]) == (None, None, True)
     assert len(house.engine.seen) == 1
 
 
-async def test_a_request_that_was_not_captured_says_how_to_capture(house: Any, folder: Path) -> None:
+async def test_a_request_that_was_not_captured_says_how_to_capture(house: Any, kept: Capture) -> None:
     """While the capture is off the hint names the setting; while it is on, the request is too old."""
     answered = await replay(house, "abc")
     assert (answered.status_code, answered.json()["error"]["code"]) == (404, "not_captured")
@@ -245,7 +222,7 @@ async def test_a_request_that_was_not_captured_says_how_to_capture(house: Any, f
     assert "`capture = true` in config.toml" in (await replay(house, "abc")).json()["error"]["message"]
 
 
-async def test_a_captured_request_can_be_read_with_its_answer(house: Any, folder: Path) -> None:
+async def test_a_captured_request_can_be_read_with_its_answer(house: Any, kept: Capture) -> None:
     first = await capture_one(house, chat("Hello"))
     told = (await house.client.get(f"/api/requests/{first}/text")).json()
     assert (told["body"]["messages"][0]["content"], told["answer"]) == (SECRET_WORDS, "Hello")
@@ -253,13 +230,13 @@ async def test_a_captured_request_can_be_read_with_its_answer(house: Any, folder
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_captured")
 
 
-async def test_a_request_captured_earlier_is_replayed_while_the_capture_is_off(house: Any, folder: Path) -> None:
+async def test_a_request_captured_earlier_is_replayed_while_the_capture_is_off(house: Any, kept: Capture) -> None:
     first = await capture_one(house, chat("one"))
     house.rebuild(capture=None)
     assert (await replay(house, first)).json()["match"]["identical"] is True
 
 
-async def test_what_cannot_be_replayed_is_refused(house: Any, folder: Path) -> None:
+async def test_what_cannot_be_replayed_is_refused(house: Any, kept: Capture) -> None:
     with capture_logs() as lines:
         embedded = await captured(house, "/v1/embeddings", {"model": "alpha", "input": SECRET_WORDS})
         assert (await replay(house, embedded)).json()["error"]["code"] == "not_replayable"
@@ -272,20 +249,20 @@ async def test_what_cannot_be_replayed_is_refused(house: Any, folder: Path) -> N
     assert SECRET_WORDS not in str(lines)
 
 
-async def test_an_engine_that_fails_is_told_in_the_row(house: Any, folder: Path) -> None:
+async def test_an_engine_that_fails_is_told_in_the_row(house: Any, kept: Capture) -> None:
     first = await capture_one(house, chat("one"))
     house.supervisor.error = SparkdashError("It does not fit.", code="does_not_fit")
     told = (await replay(house, first)).json()
     assert (told["answer"]["state"], told["answer"]["error"], told["match"]) == ("failed", "does_not_fit", None)
 
 
-async def test_secrets_that_were_left_out_are_told(house: Any, folder: Path) -> None:
+async def test_secrets_that_were_left_out_are_told(house: Any, kept: Capture) -> None:
     """The replay is then of another text than the request."""
     first = await capture_one(house, chat("one"), api_key="hunter2")
     assert (await replay(house, first, begin=False)).json()["redacted"] is True
 
 
-async def test_a_whole_answer_is_compared_too(house: Any, folder: Path) -> None:
+async def test_a_whole_answer_is_compared_too(house: Any, kept: Capture) -> None:
     call = {"function": {"name": "look", "arguments": "{}"}}
     answer = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
     first = await capture_one(house, json.dumps(answer).encode(), stream=False)
@@ -293,8 +270,8 @@ async def test_a_whole_answer_is_compared_too(house: Any, folder: Path) -> None:
     assert (told["stream"], told["match"]["identical"], told["match"]["before"]) == (False, True, len("look{}"))
 
 
-async def test_the_captured_answer_is_the_owners_alone_and_without_secrets(house: Any, folder: Path) -> None:
+async def test_the_captured_answer_is_the_owners_alone_and_without_secrets(house: Any, kept: Capture) -> None:
     await capture_one(house, chat("the key is sk-proj-0123456789abcdefghij"))
-    file = folder / "captured-answers.jsonl"
+    file = kept.path.with_name("captured-answers.jsonl")
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(file.read_text())["text"] == "the key is [redacted]"

@@ -147,13 +147,8 @@ def turn(role: str, content: Any) -> dict[str, Any]:
 
 def test_one_system_message_is_left_for_a_template_that_takes_one() -> None:
     """Instructions at the beginning are joined. Later ones join the user's turn where they stand: the prefix stays."""
-    turns = [
-        turn("developer", "a"),
-        turn("system", "b"),
-        turn("user", "c"),
-        turn("system", "d"),
-        turn("assistant", "e"),
-    ]
+    roles = ("developer", "system", "user", "system", "assistant")
+    turns = [turn(role, text) for role, text in zip(roles, "abcde", strict=True)]
     more = [turn("developer", "f"), turn("user", [{"type": "text", "text": "g"}]), turn("assistant", "h")]
     chat = "/v1/chat/completions"
     made = through({"messages": turns + more}, chat, STRICT)["messages"]
@@ -230,16 +225,15 @@ def test_every_rule_is_told_of() -> None:
 # --- what a profile asks ----------------------------------------------------------------------------------------
 
 
-def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
+def prepared(written: bytes, path: str, profile: Profile) -> bytes:
     route = find_route(path)
     assert route is not None
-    written = json.dumps(body).encode()
-    sent = (
-        RequestPreparer()
-        .prepare(written, peek_body(written, "application/json"), route, profile, (profile.name,), "0.33.0")
-        .body
-    )
-    made: dict[str, Any] = json.loads(sent)
+    asked = peek_body(written, "application/json")
+    return RequestPreparer().prepare(written, asked, route, profile, (profile.name,), "0.33.0").body
+
+
+def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(prepared(json.dumps(body).encode(), path, profile))
     return made
 
 
@@ -258,20 +252,10 @@ OSS = Profile(
 def test_a_profile_strips_sets_and_fills_in() -> None:
     """Stripped keys take the profile's default, set ones its value whatever the client wrote, objects key by key."""
     chat = "/v1/chat/completions"
-    own = {
-        "temperature": 0,
-        "user": "u",
-        "seed": 1,
-        "top_k": 2,
-        "chat_template_kwargs": {"enable_thinking": True, "x": 1},
-    }
-    assert asked(OSS, chat, model="oss", **own) == {
-        "model": "gpt-oss-120b",
-        "seed": 7,
-        "top_k": 2,
-        "chat_template_kwargs": {"enable_thinking": False, "x": 1},
-        "temperature": 1,
-    }
+    thinks = {"enable_thinking": True, "x": 1}
+    own = {"temperature": 0, "user": "u", "seed": 1, "top_k": 2, "chat_template_kwargs": thinks}
+    sent = {"seed": 7, "top_k": 2, "chat_template_kwargs": {"enable_thinking": False, "x": 1}, "temperature": 1}
+    assert asked(OSS, chat, model="oss", **own) == {"model": "gpt-oss-120b", **sent}
     assert asked(OSS, "/v1/embeddings", model="gpt-oss-120b", user="u") == {"model": "gpt-oss-120b", "user": "u"}
 
 
@@ -335,13 +319,7 @@ def test_fixes_need_a_protocol() -> None:
 )
 def test_options_are_put_at_the_end_where_the_client_named_none(sent: bytes, got: bytes | None) -> None:
     """Then nothing else of the body is touched; in any case the engine sees them once."""
-    route = find_route("/v1/chat/completions")
-    assert route is not None
-    body = (
-        RequestPreparer()
-        .prepare(sent, peek_body(sent, "application/json"), route, Profile(name="m", engine=EngineKind.VLLM))
-        .body
-    )
+    body = prepared(sent, "/v1/chat/completions", Profile(name="m", engine=EngineKind.VLLM))
     said = json.loads(body.decode("utf-8-sig"), object_pairs_hook=list)
     assert [value for key, value in said if key == "stream_options"] == [[("include_usage", True)]]
     assert got is None or body == got % b'"stream_options":{"include_usage":true}'

@@ -73,22 +73,8 @@ async def test_a_responses_request_at_the_chat_door_is_told_so(house: Any) -> No
 
 def test_control_is_what_manages_the_box() -> None:
     """Ollama's paths share the prefix of our own, and belong to those who use a model."""
-    control = (
-        "/api/state",
-        "/api/use",
-        "/api/pull-image",
-        "/api/models",
-        "/api/",
-    )
-    use = (
-        "/api/tags",
-        "/api/chat/",
-        "/api/generate",
-        "/api/pull",
-        "/v1/models/x",
-        "/v1/chat/completions",
-        "/health",
-    )
+    control = ("/api/state", "/api/use", "/api/pull-image", "/api/models", "/api/")
+    use = ("/api/tags", "/api/chat/", "/api/generate", "/api/pull", "/v1/models/x", "/v1/chat/completions", "/health")
     assert [is_control(path) for path in (*control, *use)] == [True] * len(control) + [False] * len(use)
     assert find_route("/v1/unload_lora_adapter") is None
 

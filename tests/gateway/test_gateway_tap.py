@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import TAIL, Tap, TokenUsage, error_code
 
-DIALECTS = {
-    "chat": Dialect.CHAT,
-    "completions": Dialect.COMPLETIONS,
-    "messages": Dialect.MESSAGES,
-    "responses": Dialect.RESPONSES,
-}
-
 
 def dialect_of(name: str) -> Dialect:
-    return next(dialect for word, dialect in DIALECTS.items() if f"-{word}-" in name)
+    return next(Dialect(word) for word in name.split("-") if word in {*Dialect})
 
 
 def fed(name: str, body: bytes, cuts: list[int]) -> Tap:

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.request import RequestState
-from sparkdash.gateway.protocol.peek import form_boundary, form_fields
+from sparkdash.gateway.protocol.peek import form_boundary, form_fields, peek_body
+from sparkdash.gateway.protocol.prepare import rename_model
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 
@@ -248,9 +249,20 @@ async def test_a_form_without_a_boundary_is_refused(house: Any, content_type: st
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_form")
 
 
+def test_the_name_of_a_form_is_replaced_where_it_stands() -> None:
+    """Behind a file whose content looks like the field."""
+    fields = (FILE, b'x\r\n\r\nContent-Disposition: form-data; name="model"\r\n\r\nno'), ('name="model"', b"whisper")
+    body = form_of("b0", *fields, ('name="stream"', b"true"))
+    asked = peek_body(body, 'multipart/form-data; boundary="b0"')
+    assert (asked.model, asked.stream) == ("whisper", True)
+    assert asked.model_span is not None
+    assert rename_model(body, asked.model_span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
+
+
 @pytest.mark.parametrize(
     ("body", "model"),
     [
+        *((rubbish, None) for rubbish in (b"", b"--b", b"--b\r\nno headers end", b"--b--\r\n", b"rubbish" * 1000)),
         (form_of("b", (FILE, b"\r\n--bx\r\n--b y\r\n"), ('name="model"', b"m")), "m"),
         (form_of("b", ('name="model"', b"m"), ('name="model"', b"n"))[:-2], "n"),
         (form_of("b", ('name="model"', b"m"), ('name="model"', b"n"))[:-4], "m"),
