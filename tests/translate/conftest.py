@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from scripted import Seen, Wire, engine_on_a_socket
 from simulated import serving
 
 from sparkdash import daemon, upstream
@@ -29,92 +30,68 @@ KEY = "sk-far-0123456789abcdef"
 FAST = (SimSpeed(context=0, decode_tok_s=2000, prefill_tok_s=200_000),)
 
 
-@dataclass
-class Engine:
-    """An engine that speaks chat completions alone, as `script` says; it keeps what it was asked and who hung up."""
-
-    script: Callable[[dict[str, Any], Answer], Awaitable[None]]
-    url: str = ""
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    heads: list[str] = field(default_factory=list)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.tasks.add(task)
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = next(
-                (int(line[15:]) for line in head.lower().splitlines() if line.startswith("content-length:")), 0
-            )
-            body = json.loads(await reader.readexactly(length) or b"{}")
-            answer = Answer(reader, writer, self.left)
-            if head.startswith("GET"):
-                await answer.whole(200, {"object": "list", "data": []})
-            elif not head.startswith("POST /v1/chat/completions"):
-                await answer.whole(404, {"detail": "Not Found"})
-            else:
-                self.asked.append(body)
-                self.heads.append(head)
-                await self.script(body, answer)
-        writer.close()
-        self.tasks.discard(task)
-
-
-@dataclass
 class Answer:
-    """The engine's end of one connection."""
+    """A chat's answer on the wire of the scripted engine."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    left: asyncio.Event
+    def __init__(self, wire: Wire, left: asyncio.Event) -> None:
+        self.wire = wire
+        self.abort = wire.abort
+        self.begin = wire.head
+        self._left = left
 
     async def whole(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
-        self.writer.write(head.encode() + b"Connection: close\r\n\r\n" + data)
-        await self.writer.drain()
+        await self.wire.answer(json.dumps(body).encode(), status)
 
-    async def begin(self) -> None:
-        self.writer.write(b"HTTP/1.1 200 X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        await self.writer.drain()
+    async def says(self, message: dict[str, Any], **more: Any) -> None:
+        """Answer a request without a stream."""
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        await self.whole(
+            200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
+        )
 
     async def say(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> None:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        await self._event({"choices": [choice], **more})
+        await self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more})
 
     async def counts(self, prompt: int, completion: int) -> None:
-        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-        await self._event({"choices": [], "usage": usage})
+        await self.event({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}})
 
-    async def _event(self, body: dict[str, Any]) -> None:
+    async def event(self, body: dict[str, Any]) -> None:
         chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", **body}
-        await self._chunk(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-
-    async def _chunk(self, data: bytes) -> None:
-        self.writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-        await self.writer.drain()
+        await self.wire.chunk(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
     async def end(self) -> None:
-        await self._chunk(b"data: [DONE]\n\n")
-        self.writer.write(b"0\r\n\r\n")
-        await self.writer.drain()
+        await self.wire.chunk(b"data: [DONE]\n\n")
+        await self.wire.end()
 
     async def until_left(self) -> None:
         """Returns when who asked has hung up."""
-        with suppress(ConnectionError):
-            while await self.reader.read(65536):
-                pass
-        self.left.set()
-
-    def abort(self) -> None:
-        self.writer.transport.abort()
+        await self.wire.client_left()
+        self._left.set()
 
 
 async def _silent(_body: dict[str, Any], answer: Answer) -> None:
     await answer.whole(500, {"error": {"message": "no script"}})
+
+
+@dataclass
+class Engine:
+    """An engine that speaks chat completions alone, as `script` says; it keeps what it was asked and who hung up."""
+
+    script: Callable[[dict[str, Any], Answer], Awaitable[None]] = _silent
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, seen: Seen, wire: Wire) -> None:
+        answer = Answer(wire, self.left)
+        if seen.method == "GET":
+            await answer.whole(200, {"object": "list", "data": []})
+        elif not seen.target.startswith("/v1/chat/completions"):
+            await answer.whole(404, {"detail": "Not Found"})
+        else:
+            self.asked.append(json.loads(seen.body))
+            self.heads.append("\n".join(f"{name}: {value}" for name, value in seen.headers.items()))
+            await self.script(self.asked[-1], answer)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -126,27 +103,20 @@ async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
             (root / name.lower()).mkdir()
             patch.setenv(f"SPARKDASH_{name}_DIR", str(root / name.lower()))
         patch.setenv("TEST_FAR_KEY", KEY)
-        for module, limit in (
-            (probe, "PROBE_S"),
-            (upstream.client, "CONNECT_S"),
-        ):  # a busy machine is no engine that is away
-            patch.setattr(module, limit, 60)
+        for module, limit in ((probe, "PROBE_S"), (upstream.client, "CONNECT_S")):
+            patch.setattr(module, limit, 60)  # a busy machine is no engine that is away
         async with AsyncExitStack() as stack:
             yield await _built(root, stack)
 
 
 async def _built(root: Path, stack: AsyncExitStack) -> Any:
-    engine = Engine(_silent)
-    server = await asyncio.start_server(engine.connected, "127.0.0.1", 0)
-    stack.callback(server.close)
-    engine.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    engine = Engine()
+    url = (await stack.enter_async_context(engine_on_a_socket(engine))).url
     sim = Profile(name="m", engine=EngineKind.SIM, sim=SimSpec(fault="only-chat", reasoning_tokens=4, speeds=FAST))
     _, sim_url = await stack.enter_async_context(serving(sim))
-    far = Profile(
-        name="far", engine=EngineKind.REMOTE, url=f"{engine.url}/v1", model_id="org/model", key_env="TEST_FAR_KEY"
-    )
+    far = Profile(name="far", engine=EngineKind.REMOTE, url=f"{url}/v1", model_id="org/model", key_env="TEST_FAR_KEY")
     profiles = [
-        Profile(name="scripted", engine=EngineKind.OPENAI, url=engine.url, protocols=("chat",), request={"min_p": 0.5}),
+        Profile(name="scripted", engine=EngineKind.OPENAI, url=url, protocols=("chat",), request={"min_p": 0.5}),
         Profile(name="m", engine=EngineKind.OPENAI, url=sim_url),
         far,
         far.model_copy(update={"name": "far/safe", "fallbacks": ("far/unset", "nobody", "m")}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, BadAnswerError
 from sparkdash.gateway.apis.responses import ResponseFiles
 from sparkdash.gateway.protocol.route import Dialect, find_route
@@ -67,17 +67,9 @@ def test_every_setting_arrives(asked: ChatRequest, sent: dict[str, Any]) -> None
 
 def test_thoughts_and_parallel_calls_of_earlier_turns_are_one_message() -> None:
     """Their results follow, each by its id; pictures in them come as the user's, for want of a better place."""
-    first = {
-        "role": "assistant",
-        "content": "a",
-        "reasoning_content": "T",
-        "reasoning": "T",
-        "tool_calls": called("x", "y"),
-    }
-    results = [
-        {"role": "tool", "tool_call_id": "x", "content": "1"},
-        {"role": "tool", "tool_call_id": "y", "content": "2"},
-    ]
+    thoughts = {"reasoning_content": "T", "reasoning": "T"}
+    first = {"role": "assistant", "content": "a", **thoughts, "tool_calls": called("x", "y")}
+    results = [{"role": "tool", "tool_call_id": one, "content": text} for one, text in ("x1", "y2")]
     think = {"type": "thinking", "thinking": "T", "signature": "s"}
     uses = [{"type": "tool_use", "id": one, "name": "w", "input": {}} for one in "xy"]
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
@@ -156,34 +148,21 @@ def test_a_question_that_would_be_another_one_is_refused(path: str, body: dict[s
         ("trtllm", "1.2.0", ("chat", "messages"), "/v1/messages", False),
         ("openai", None, None, "/v1/responses", None),
         ("openai", None, ("chat",), "/v1/responses", True),
+        ({"kind": "ollama"}, None, None, "/v1/messages", None),
+        ({"kind": "nim"}, None, None, "/v1/messages", True),
+        ({"kind": "ollama", "routes": ["chat"]}, None, None, "/v1/messages", True),
+        ({"port": 1, "routes": ["chat", "messages"]}, None, None, "/v1/messages", False),
     ],
 )
 def test_what_an_engine_is_known_to_lack(
-    kind: str, version: str | None, given: Any, path: str, expected: bool | None
+    kind: Any, version: str | None, given: Any, path: str, expected: bool | None
 ) -> None:
-    profile = Profile(name="p", engine=EngineKind(kind), protocols=given)
+    """A description is of one version of a server: Ollama has messages since 0.14. What the owner writes counts as it is."""
+    engine = {"engine": kind} if isinstance(kind, str) else {"engine": "generic", "server": kind}
+    profile = Profile.model_validate({"name": "p", "protocols": given, **engine})
     route = find_route(path)
     assert route is not None
     assert needs_translation(profile, version, route) is expected
-
-
-@pytest.mark.parametrize(
-    ("server", "expected"),
-    [
-        ({"kind": "ollama"}, None),
-        ({"kind": "nim"}, True),
-        ({"kind": "ollama", "routes": ["chat"]}, True),
-        ({"port": 1, "routes": ["chat", "messages"]}, False),
-    ],
-)
-def test_a_known_server_of_an_older_version_is_asked_before_a_message_is_translated(
-    server: dict[str, Any], expected: bool | None
-) -> None:
-    """The description is of one version: Ollama has this route since 0.14. What the owner writes counts as it is."""
-    profile = Profile.model_validate({"name": "p", "engine": "generic", "server": server})
-    route = find_route("/v1/messages")
-    assert route is not None
-    assert needs_translation(profile, None, route) is expected
 
 
 def test_files_of_responses_are_found_by_their_owner_and_the_oldest_go_first(tmp_path: Path) -> None:
