@@ -24,11 +24,7 @@ GREATEST = 1e15
 ZERO = -32768
 """Index of the bucket of zeros; all others are greater."""
 _MOST = 2**32 - 1
-_DENSE = 2_000
-"""Buckets from which a list adds up sketches quicker than a dict."""
 _SWAPS = sys.byteorder == "big"
-
-_NO_QUANTILES = Quantiles()
 
 
 class LogSketch:
@@ -56,14 +52,6 @@ class LogSketch:
     def add(self, value: float) -> None:
         index = bucket_of(value)
         self.counts[index] = self.counts.get(index, 0) + 1
-
-    def merge(self, other: LogSketch) -> None:
-        counts = self.counts
-        if not counts:
-            counts.update(other.counts)
-            return
-        for index, number in other.counts.items():
-            counts[index] = counts.get(index, 0) + number
 
     def merge_packed(self, packed: bytes) -> None:
         half = len(packed) // 6
@@ -100,53 +88,24 @@ class LogSketch:
 
 
 class SketchSum:
-    """Sum of packed sketches, which are added all at once when it is asked for."""
-
-    __slots__ = ("_packed", "_sum")
+    """Sum of packed sketches, as an aggregate function of SQLite: they are added all at once."""
 
     def __init__(self) -> None:
         self._packed: list[bytes] = []
-        self._sum = LogSketch()
 
-    def add(self, packed: bytes | None) -> None:
+    def step(self, packed: bytes | None) -> None:
         if packed:
             self._packed.append(packed)
 
-    def plus(self, other: SketchSum) -> None:
-        self._sum.merge(other.sketch())
-
-    def usual_quantiles(self) -> Quantiles:
-        if len(self._packed) == 1 and not self._sum.counts:
-            return _of_packed(self._packed[0])
-        return usual_quantiles(self.sketch())
-
-    def sketch(self) -> LogSketch:
-        packed, self._packed = self._packed, []
-        if len(packed) > 1:
-            indices = _read("h", b"".join([one[: len(one) // 3] for one in packed]))
-            numbers = _read("I", b"".join([one[len(one) // 3 :] for one in packed]))
-            self._sum.merge(LogSketch(_added(indices, numbers)))
-        elif packed:
-            self._sum.merge_packed(packed[0])
-        return self._sum
-
-
-def _added(indices: array[int], numbers: array[int]) -> dict[int, int]:
-    if len(indices) >= _DENSE and min(indices) != ZERO:
-        return _added_densely(indices, numbers)
-    counts: dict[int, int] = {}
-    for index, number in zip(indices, numbers, strict=True):
-        counts[index] = counts.get(index, 0) + number
-    return counts
-
-
-def _added_densely(indices: array[int], numbers: array[int]) -> dict[int, int]:
-    """Add counts by bucket in a list, which is quicker than a dict for many."""
-    low = min(indices)
-    dense = [0] * (max(indices) - low + 1)
-    for index, number in zip(indices, numbers, strict=True):
-        dense[index - low] += number
-    return {index: number for index, number in enumerate(dense, low) if number}
+    def finalize(self) -> bytes | None:
+        if len(self._packed) < 2:
+            return self._packed[0] if self._packed else None
+        indices = _read("h", b"".join([one[: len(one) // 3] for one in self._packed]))
+        numbers = _read("I", b"".join([one[len(one) // 3 :] for one in self._packed]))
+        counts: dict[int, int] = {}
+        for index, number in zip(indices, numbers, strict=True):
+            counts[index] = counts.get(index, 0) + number
+        return LogSketch(counts).pack()
 
 
 def bucket_of(value: float) -> int:
@@ -169,17 +128,14 @@ def merge_packed(first: bytes | None, second: bytes | None) -> bytes | None:
     return sketch.pack()
 
 
-def usual_quantiles(sketch: LogSketch) -> Quantiles:
+@lru_cache(maxsize=4096)
+def usual_quantiles(packed: bytes | None) -> Quantiles:
+    """Return the usual quantiles of a packed sketch; an hour of the past is asked for again and again."""
+    sketch = LogSketch.unpack(packed)
     if not sketch.counts:
-        return _NO_QUANTILES
+        return Quantiles()
     p50, p90, p95, p99 = sketch.quantiles((0.5, 0.9, 0.95, 0.99))
     return Quantiles(count=sketch.count, p50=p50, p90=p90, p95=p95, p99=p99)
-
-
-@lru_cache(maxsize=4096)
-def _of_packed(packed: bytes) -> Quantiles:
-    """Return the usual quantiles of a packed sketch; an hour of the past is asked for again and again."""
-    return usual_quantiles(LogSketch.unpack(packed))
 
 
 def _read(kind: str, data: bytes) -> array[int]:

@@ -7,8 +7,7 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-from sparkdash.domain.sketch import merge_packed
-from sparkdash.store.usage import USAGE_TABLES
+from sparkdash.domain.sketch import SketchSum, merge_packed
 
 VERSION = 14
 """Version of the schema, stored in `PRAGMA user_version`. 14: each request's session."""
@@ -86,16 +85,13 @@ _TABLES = (
         PRIMARY KEY (step, subject, start)
     ) WITHOUT ROWID""",
     "CREATE TABLE IF NOT EXISTS history_rolled (step INTEGER PRIMARY KEY, until INTEGER NOT NULL)",
-    *(
-        f"""CREATE TABLE IF NOT EXISTS {table} (
-            start INTEGER NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, key TEXT NOT NULL,
-            requests INTEGER NOT NULL, errors INTEGER NOT NULL, gone INTEGER NOT NULL, prompt INTEGER NOT NULL,
-            cached INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL, energy_wh REAL,
-            waited INTEGER NOT NULL, wait_s REAL NOT NULL, waits BLOB, ttfts BLOB, rates BLOB,
-            PRIMARY KEY (start, profile, client, key)
-        ) WITHOUT ROWID"""
-        for table in USAGE_TABLES
-    ),
+    """CREATE TABLE IF NOT EXISTS usage_hours (
+        start INTEGER NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, key TEXT NOT NULL,
+        requests INTEGER NOT NULL, errors INTEGER NOT NULL, gone INTEGER NOT NULL, prompt INTEGER NOT NULL,
+        cached INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL, energy_wh REAL,
+        waited INTEGER NOT NULL, wait_s REAL NOT NULL, waits BLOB, ttfts BLOB, rates BLOB,
+        PRIMARY KEY (start, profile, client, key)
+    ) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS notices (
         at REAL NOT NULL, level TEXT NOT NULL, code TEXT NOT NULL, text TEXT NOT NULL, profile TEXT
     )""",
@@ -136,6 +132,7 @@ def connect(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.create_function("merge_sketch", 2, merge_packed, deterministic=True)
+        database.create_aggregate("sum_sketch", 1, SketchSum)  # type: ignore[arg-type]
         _bring_up_to_date(database)
     except BaseException:
         with contextlib.suppress(sqlite3.Error):

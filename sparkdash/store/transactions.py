@@ -29,7 +29,7 @@ from sparkdash.store.figures import (
     unpack_cells,
 )
 from sparkdash.store.past import RecentPast, read_recent_past
-from sparkdash.store.usage import UsageSums, complete_sums, delete_usage
+from sparkdash.store.usage import UsageSums, delete_usage
 
 TRIM_EVERY_S = 60
 """Seconds of recorded time between two deletions of old rows."""
@@ -264,9 +264,6 @@ def _write_figures(database: sqlite3.Connection, seconds: Sequence[SecondRow], m
     database.execute("SAVEPOINT figures")
     try:
         write_seconds(database, seconds, most_bytes)
-        newest = seconds[-1].second
-        if newest // TRIM_EVERY_S != (seconds[0].second - 1) // TRIM_EVERY_S:
-            complete_sums(database, newest)
     except sqlite3.Error:
         raise
     except Exception:

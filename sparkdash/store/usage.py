@@ -1,4 +1,4 @@
-"""Requests added up by hour, profile, client and key, hours to days, and the tokens of each access key by day of UTC.
+"""Requests added up by hour, profile, client and key, and the tokens of each access key by day of UTC.
 
 Functions that get a database block; the store calls them in its thread.
 """
@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, MOST_ROWS, UsageReport, UsageSelection, UsageTotals
 from sparkdash.domain.request import ASIDES, Request, RequestState
-from sparkdash.domain.sketch import LogSketch, SketchSum
+from sparkdash.domain.sketch import LogSketch, usual_quantiles
 from sparkdash.store.figures import DAY_S, HOUR_S
 from sparkdash.store.series import read_increase
 
-USAGE_TABLES = ("usage_hours", "usage_days", "usage_profile_hours", "usage_profile_days", "usage_box_hours")
-"""Requests by hour or day: by profile, client and key; by profile alone; all together."""
 WAITED_S = 0.05
 """Time from arrival to the engine beyond which a request has waited."""
 GROUPS = 200
@@ -146,170 +143,8 @@ def sums_of(requests: Iterable[Request]) -> list[tuple[str, tuple[object, ...]]]
     return sums.take()
 
 
-_SUMMED = 7
-"""Columns of plain sums after the four of the key."""
-UsageRow = tuple[Any, ...]
-K = TypeVar("K")
-
-
-class SummedUsage:
-    """Sum of the rows of one group; a value of it is made once, at the end."""
-
-    __slots__ = ("energy_wh", "numbers", "sketches", "wait_s", "waited")
-
-    def __init__(self) -> None:
-        self.numbers = [0] * _SUMMED
-        self.energy_wh: float | None = None
-        self.waited = 0
-        self.wait_s = 0.0
-        self.sketches = (SketchSum(), SketchSum(), SketchSum())
-
-    def add(self, row: UsageRow) -> None:
-        self.numbers = [mine + one for mine, one in zip(self.numbers, row[4:11], strict=True)]
-        if row[11] is not None:
-            self.energy_wh = (self.energy_wh or 0.0) + row[11]
-        self.waited += row[12]
-        self.wait_s += row[13]
-        for sketch, packed in zip(self.sketches, row[14:], strict=False):
-            sketch.add(packed)
-
-    def plus(self, other: SummedUsage) -> None:
-        self.add((None,) * 4 + (*other.numbers, other.energy_wh, other.waited, other.wait_s))
-        for sketch, more in zip(self.sketches, other.sketches, strict=True):
-            sketch.plus(more)
-
-    def totals(self, group: str, start: float | None) -> UsageTotals:
-        waits, ttfts, rates = (sketch.usual_quantiles() for sketch in self.sketches)
-        return UsageTotals(
-            group=group,
-            start=start,
-            **_named(self.numbers),
-            energy_wh=self.energy_wh,
-            waited=self.waited,
-            wait_total_s=self.wait_s,
-            wait_s=waits,
-            ttft_s=ttfts,
-            decode_tok_s=rates,
-        )
-
-    def row(self, key: tuple[object, ...]) -> UsageRow:
-        packed = (sketch.sketch().pack() for sketch in self.sketches)
-        return (*key, *self.numbers, self.energy_wh, self.waited, self.wait_s, *packed)
-
-
-class UsageSpan(NamedTuple):
-    """Rows of one table, from `begin` on and before `end`."""
-
-    table: str
-    begin: int
-    end: int
-
-
-def group_rows(rows: Iterable[UsageRow], name: Callable[[UsageRow], K]) -> dict[K, SummedUsage]:
-    groups: defaultdict[K, SummedUsage] = defaultdict(SummedUsage)
-    for row in rows:
-        groups[name(row)].add(row)
-    return groups
-
-
-def select_rows(
-    database: sqlite3.Connection, span: UsageSpan, wanted: Iterable[tuple[str, str]] = ()
-) -> Iterator[UsageRow]:
-    """Read the rows of a span whose columns have the wanted values."""
-    wanted = list(wanted)
-    where = "".join(f" AND {column} = ?" for column, _ in wanted)
-    query = f"SELECT {COLUMNS} FROM {span.table} WHERE start >= ? AND start < ?{where}"  # noqa: S608 - constants
-    yield from database.execute(query, (span.begin, span.end, *(name for _, name in wanted)))
-
-
-LATE_S = HOUR_S
-"""Pause after the end of an hour or a day before it is added up."""
-BOX_HOURS, PROFILE_HOURS, PROFILE_DAYS = -1, -HOUR_S, -DAY_S
-"""Numbers under which `history_rolled` says how far these tables are complete."""
-
-
-def complete_sums(database: sqlite3.Connection, now: int) -> None:
-    """Add up the hours and days that are over."""
-    days, hours = day_of(now - LATE_S), (now - LATE_S) // HOUR_S * HOUR_S
-    _complete_days(database, days)
-    _complete(database, UsageSpan("usage_days", 0, days), "usage_profile_days", PROFILE_DAYS)
-    reached = _complete(database, UsageSpan("usage_hours", 0, hours), "usage_profile_hours", PROFILE_HOURS)
-    _complete(database, UsageSpan("usage_profile_hours", 0, reached), "usage_box_hours", BOX_HOURS)
-
-
 def delete_usage(database: sqlite3.Connection, before: int) -> None:
-    for table in USAGE_TABLES:
-        database.execute(f"DELETE FROM {table} WHERE start < ?", (before,))  # noqa: S608 - constants
-
-
-def day_of(second: int) -> int:
-    """Return the first full hour of the day in this box's own time."""
-    midnight = datetime.fromtimestamp(second).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
-    return -int(-midnight.timestamp() // HOUR_S) * HOUR_S
-
-
-def _complete_days(database: sqlite3.Connection, end: int) -> None:
-    """Add up hours to days of this box's own time; the first day may have begun before the last one that is there."""
-    begin = _begin(database, "usage_days", DAY_S, end)
-    if begin == end:
-        return
-    starts: dict[int, int] = {}
-
-    def name(row: UsageRow) -> tuple[object, ...]:
-        if row[0] not in starts:
-            starts[row[0]] = max(day_of(row[0]), begin)
-        return (starts[row[0]], *row[1:4])
-
-    _put(database, "usage_days", group_rows(select_rows(database, UsageSpan("usage_hours", begin, end)), name))
-    _set_complete(database, DAY_S, end)
-
-
-def _complete(database: sqlite3.Connection, source: UsageSpan, table: str, number: int) -> int:
-    """Add up the rows of each hour or day over clients and keys, or over all; return how far the table is complete."""
-    begin = _begin(database, table, number, source.end)
-    if begin == source.end:
-        return begin
-    rows = select_rows(database, UsageSpan(source.table, begin, source.end))
-    of_box = number == BOX_HOURS
-    _put(database, table, group_rows(rows, lambda row: (row[0], "" if of_box else row[1], "", "")))
-    _set_complete(database, number, source.end)
-    return source.end
-
-
-def _begin(database: sqlite3.Connection, table: str, number: int, end: int) -> int:
-    """Return how far the table is complete, without the rows after `end`."""
-    known = database.execute("SELECT until FROM history_rolled WHERE step = ?", (number,)).fetchone()
-    if known and known[0] > end:  # the clock was ahead: requests may still be added to that time
-        database.execute(f"DELETE FROM {table} WHERE start >= ?", (end,))  # noqa: S608 - constants
-        _set_complete(database, number, end)
-        return end
-    return int(known[0]) if known else 0
-
-
-def _set_complete(database: sqlite3.Connection, number: int, end: int) -> None:
-    database.execute("INSERT OR REPLACE INTO history_rolled VALUES (?, ?)", (number, end))
-
-
-def _put(database: sqlite3.Connection, table: str, groups: Mapping[tuple[object, ...], SummedUsage]) -> None:
-    places = ", ".join("?" * 17)
-    database.executemany(
-        f"INSERT OR REPLACE INTO {table} ({COLUMNS}) VALUES ({places})",  # noqa: S608 - constants
-        [group.row(key) for key, group in groups.items()],
-    )
-
-
-class _Tables(NamedTuple):
-    """Tables of an answer, with the numbers under which `history_rolled` says how far they are complete."""
-
-    hours: str
-    hours_number: int
-    days: str
-    days_number: int
-
-
-_WHOLE = _Tables("usage_hours", 0, "usage_days", DAY_S)
-_OF_PROFILES = _Tables("usage_profile_hours", PROFILE_HOURS, "usage_profile_days", PROFILE_DAYS)
-_OF_BOX = _OF_PROFILES._replace(hours="usage_box_hours", hours_number=BOX_HOURS)
+    database.execute("DELETE FROM usage_hours WHERE start < ?", (before,))
 
 
 def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageReport:
@@ -317,16 +152,9 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
     end = -int(-asked.until // HOUR_S) * HOUR_S
     if asked.by == "session":
         return _read_sessions(database, asked, begin, end)
-    groups = group_rows(_rows(database, asked, _spans(database, begin, end, asked)), _grouping(asked))
-    total = SummedUsage()
-    if asked.by == "hour":  # days have the same requests in a twentieth of the rows
-        for row in _rows(database, asked, _spans(database, begin, end, replace(asked, by="profile"))):
-            total.add(row)
-    else:
-        for group in groups.values():
-            total.plus(group)
-    rows = [group.totals(name, start) for (name, start), group in groups.items()]
+    rows = [_totals(row, asked) for row in _summed(database, _GROUP_BY[asked.by], asked, begin, end)]
     rows.sort(key=lambda one: (one.start or 0.0, -one.requests, one.group))
+    (total,) = _summed(database, ALL, asked, begin, end)
     whole = asked.profile is None and asked.client is None
     busy, idle = (read_increase(database, name, begin, end) if whole else None for name in (ENERGY_BUSY, ENERGY_IDLE))
     return UsageReport(
@@ -334,9 +162,50 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
         until=float(end),
         by=asked.by,
         rows=tuple(rows),
-        total=total.totals("all", None),
+        total=_totals(total, replace(asked, by="profile")),
         busy_wh=busy,
         idle_wh=idle,
+    )
+
+
+ALL = "'all'"
+_GROUP_BY = {
+    "hour": "start",
+    "day": f"(start + :offset) / {DAY_S} * {DAY_S} - :offset",
+    "profile": "profile",
+    "client": "client",
+    "key": "key",
+}
+"""Expressions that tell the groups apart; days begin at midnight of whoever asks."""
+_TOTALS = ", ".join([
+    *(f"total({name})" for name in _ADDED), "sum(energy_wh)", *(f"sum_sketch({name})" for name in _SKETCHES)
+])  # fmt: skip
+
+
+def _summed(
+    database: sqlite3.Connection, group: str, asked: UsageSelection, begin: int, end: int
+) -> list[tuple[Any, ...]]:
+    wanted = dict(_wanted(asked))
+    where = "".join(f" AND {column} = :{column}" for column in wanted)
+    by_group = "" if group == ALL else " GROUP BY 1"  # all together are a row also where nothing was asked
+    query = f"SELECT {group}, {_TOTALS} FROM usage_hours WHERE start >= :begin AND start < :end{where}{by_group}"  # noqa: S608
+    given = {"begin": begin, "end": end, "offset": asked.offset_s, **wanted}
+    return database.execute(query, given).fetchall()
+
+
+def _totals(row: tuple[Any, ...], asked: UsageSelection) -> UsageTotals:
+    group, *numbers, waited, wait_s, energy_wh, waits, ttfts, rates = row
+    form = {"hour": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d"}.get(asked.by)
+    return UsageTotals(
+        group=group if form is None else datetime.fromtimestamp(group + asked.offset_s, UTC).strftime(form),
+        start=None if form is None else group,
+        **_named(map(int, numbers)),
+        energy_wh=energy_wh,
+        waited=int(waited),
+        wait_total_s=wait_s,
+        wait_s=usual_quantiles(waits),
+        ttft_s=usual_quantiles(ttfts),
+        decode_tok_s=usual_quantiles(rates),
     )
 
 
@@ -371,75 +240,6 @@ def _session_totals(row: Sequence[Any]) -> UsageTotals:
 def _named(numbers: Iterable[int]) -> dict[str, Any]:
     names = "requests errors gone prompt_tokens cached_tokens output_tokens reasoning_tokens"
     return dict(zip(names.split(), numbers, strict=True))
-
-
-def _grouping(asked: UsageSelection) -> Callable[[UsageRow], tuple[str, int | None]]:
-    """Return the function that names a row's group, with its beginning for groups of time."""
-    offset = asked.offset_s
-    if asked.by == "hour":
-        return lambda row: (_moment(row[0], offset, "%Y-%m-%d %H:%M"), row[0])
-    if asked.by == "day":
-        return lambda row: _day_group(row[0], offset)
-    column = {"profile": 1, "client": 2, "key": 3}[asked.by]
-    return lambda row: (row[column], None)
-
-
-@lru_cache(maxsize=4096)
-def _day_group(start: int, offset: int) -> tuple[str, int]:
-    begin = (start + offset) // DAY_S * DAY_S - offset
-    return _moment(begin, offset, "%Y-%m-%d"), begin
-
-
-@lru_cache(maxsize=4096)
-def _moment(start: int, offset: int, form: str) -> str:
-    return datetime.fromtimestamp(start + offset, UTC).strftime(form)
-
-
-def _spans(database: sqlite3.Connection, begin: int, end: int, asked: UsageSelection) -> list[UsageSpan]:
-    """Split a period into whole days that are added up, and the hours around them."""
-    tables = _tables(asked)
-    rolled = dict(database.execute("SELECT step, until FROM history_rolled").fetchall())
-    first, last = end, end
-    if asked.by != "hour" and tables.days_number in rolled:
-        offset = asked.offset_s if asked.by == "day" else None
-        first, last = _days(database, UsageSpan(tables.days, begin, end), rolled[tables.days_number], offset)
-    spans = [
-        *_hours(tables, begin, first, rolled),
-        UsageSpan(tables.days, first, last),
-        *_hours(tables, last, end, rolled),
-    ]
-    return [span for span in spans if span.begin < span.end]
-
-
-def _tables(asked: UsageSelection) -> _Tables:
-    """Return the tables with the fewest rows that tell apart what is asked for."""
-    if asked.client is not None or asked.by in ("client", "key"):
-        return _WHOLE
-    whole = asked.profile is None and asked.by != "profile"
-    return _OF_BOX if whole else _OF_PROFILES
-
-
-def _hours(tables: _Tables, begin: int, end: int, rolled: dict[int, int]) -> list[UsageSpan]:
-    """Return the spans of hours: from where they are not added up yet, those of each client."""
-    until = max(begin, min(end, rolled.get(tables.hours_number, begin)))
-    return [UsageSpan(tables.hours, begin, until), UsageSpan(_WHOLE.hours, until, end)]
-
-
-def _days(database: sqlite3.Connection, period: UsageSpan, rolled: int, offset_s: int | None) -> tuple[int, int]:
-    """Return the beginning and the end of the whole days of a period; twice its end without any."""
-    query = f"SELECT DISTINCT start FROM {period.table} WHERE start >= ? AND start <= ? ORDER BY start"  # noqa: S608
-    starts = [start for (start,) in database.execute(query, (period.begin, period.end))]
-    if not starts:
-        return period.end, period.end
-    last = rolled if rolled <= period.end else starts[-1]
-    if offset_s is not None and any((start + offset_s) % DAY_S for start in (*starts, last)):
-        return period.end, period.end
-    return starts[0], last
-
-
-def _rows(database: sqlite3.Connection, asked: UsageSelection, spans: list[UsageSpan]) -> Iterator[UsageRow]:
-    for span in spans:
-        yield from select_rows(database, span, _wanted(asked))
 
 
 def _wanted(asked: UsageSelection) -> list[tuple[str, str]]:
