@@ -63,32 +63,12 @@ class _File:
         return self.profiles[0][1].name
 
 
-@dataclass(frozen=True, slots=True)
-class FolderRead:
-    """Profiles and problems read from one folder."""
-
-    files: tuple[_File, ...] = ()
-    """Files without problems."""
-    problems: tuple[ProfileProblem, ...] = ()
-    """Problems of the other files."""
-
-
 def load_catalog(folders: Sequence[Path]) -> Catalog:
     """Load the folders' profiles; a later folder overrides families of an earlier one. A bad file is left out whole."""
-    return combine_folders([read_folder(folder) for folder in folders])
-
-
-def read_folder(folder: Path) -> FolderRead:
     problems: list[ProfileProblem] = []
-    files = tuple(_files(folder, problems))
-    return FolderRead(files, tuple(problems))
-
-
-def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
-    problems: list[ProfileProblem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
     for folder in folders:
-        good = _unique(list(folder.files), problems)
+        good = _unique(list(_files(folder, problems)), problems)
         families.update({file.family: file for file in good})
     kept = _distinct(families, problems)
     kept.sort(key=lambda file: natural(file.family))

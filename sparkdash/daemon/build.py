@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -124,17 +123,14 @@ def _append_to_audit_log(entry: Mapping[str, object]) -> None:
 async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daemon]:
     """Make all parts without starting them; close their files and sockets when the context is left."""
     remember_secrets(os.environ)
-    late_answer = asyncio.Event()
-    files = ProfileFiles(parts.profile_folders, settings_file(), late_answer.set)
+    files = ProfileFiles(parts.profile_folders, settings_file())
     await files.look(READ_S)
-    async with _composed(parts, listeners, files, late_answer) as daemon:
+    async with _composed(parts, listeners, files) as daemon:
         yield daemon
 
 
 @asynccontextmanager
-async def _composed(
-    parts: Parts, listeners: Listeners, files: ProfileFiles, late_answer: asyncio.Event
-) -> AsyncIterator[Daemon]:
+async def _composed(parts: Parts, listeners: Listeners, files: ProfileFiles) -> AsyncIterator[Daemon]:
     profiles = await reloading.current_catalog(parts, files)
     bus, settings = Bus(_first_snapshot(parts, listeners.url), time.time), parts.settings
     database, most_bytes = paths.state_dir() / "sparkdash.db", int(settings.history.max_gib * GIB)
@@ -145,7 +141,7 @@ async def _composed(
     ):
         restore_past(bus, store)
         record_notices(bus, store)
-        daemon = Daemon(parts, listeners.url, files, late_answer, bus, upstream, store)
+        daemon = Daemon(parts, listeners.url, files, bus, upstream, store)
         if parts.connects_nodes:
             daemon.others = OtherNodes(parts.runtime, parts.reader, settings, bus.publish)
         profiles = with_replicas(profiles, daemon.node_names)

@@ -120,8 +120,6 @@ class Daemon:
     url: str
     """Root URL, without /v1."""
     files: ProfileFiles
-    late_answer: asyncio.Event
-    """Set when a folder of profiles that was silent has answered."""
     bus: Bus
     upstream: Upstream
     store: Store
@@ -135,8 +133,6 @@ class Daemon:
     exporter: MetricsExporter = field(init=False)
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while files are read, so that two readings never overtake each other."""
-    silent_folders: frozenset[Path] = frozenset()
-    """Profile folders that were reported as not answering."""
     restarts: dict[str, int] = field(default_factory=dict)
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""

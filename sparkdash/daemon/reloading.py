@@ -11,7 +11,7 @@ from sparkdash.catalog.catalog import with_replicas
 from sparkdash.catalog.load import keep_last_good
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.profile_files import ANSWER_S, READ_S, ProfileFiles
-from sparkdash.domain.event import Level, Notice, ProfilesChanged
+from sparkdash.domain.event import ProfilesChanged
 from sparkdash.engines import registry
 from sparkdash.host.thread import in_thread
 
@@ -42,7 +42,7 @@ async def _read_settings(daemon: Daemon) -> None:
 
 
 async def refresh(daemon: Daemon) -> None:
-    """Read profiles and settings again if a file was edited; waits ANSWER_S at most for a silent folder."""
+    """Read profiles and settings again if a file was edited; waits ANSWER_S at most for folders that hang."""
     try:
         async with asyncio.timeout(ANSWER_S):
             await daemon.reload_lock.acquire()
@@ -72,7 +72,6 @@ async def _read(daemon: Daemon) -> None:
     profiles = with_replicas(keep_last_good(daemon.supervisor.catalog, read), daemon.node_names)
     daemon.supervisor.replace_catalog(profiles)
     publish_profiles(daemon, profiles)
-    _tell_silent(daemon)
 
 
 async def current_catalog(parts: Parts, files: ProfileFiles) -> Catalog:
@@ -80,35 +79,11 @@ async def current_catalog(parts: Parts, files: ProfileFiles) -> Catalog:
     return await in_thread(parts.load_catalog) if parts.load_catalog else files.catalog()
 
 
-def _tell_silent(daemon: Daemon) -> None:
-    before, now = daemon.silent_folders, daemon.files.silent
-    daemon.silent_folders = now
-    for folder in sorted(now - before):
-        text = (
-            f"The profile folder {folder} does not answer. Its profiles stay as they were last read. "
-            "Check whether its mount hangs."
-        )
-        daemon.bus.publish(Notice(level=Level.WARNING, code="folder_silent", text=text))
-    for folder in sorted(before - now):
-        text = f"The profile folder {folder} answers again."
-        daemon.bus.publish(Notice(level=Level.INFO, code="folder_answers", text=text))
-
-
 async def watch_files(daemon: Daemon) -> None:
-    """Refresh at intervals, and when a folder answers late, until cancelled."""
-    _tell_silent(daemon)
+    """Refresh at intervals until cancelled."""
     while True:
-        await _until_due(daemon)
+        await _pause(daemon)
         await refresh(daemon)
-
-
-async def _until_due(daemon: Daemon) -> None:
-    answer, pause = asyncio.create_task(daemon.late_answer.wait()), asyncio.create_task(_pause(daemon))
-    try:
-        await asyncio.wait((answer, pause), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        answer.cancel(), pause.cancel()
-    daemon.late_answer.clear()
 
 
 async def _pause(daemon: Daemon) -> None:

@@ -125,7 +125,6 @@ _ENDS = {
     "store_waits": "store_written",
     "link_down": "link_back",
     "link_lossy": "link_back",
-    "folder_silent": "folder_answers",
 }
 """Code of the notice that ends another, by the other's code."""
 

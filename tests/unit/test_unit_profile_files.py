@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from sparkdash.catalog.catalog import Catalog
-from sparkdash.daemon import profile_files, reloading
-from sparkdash.daemon.daemon import Parts
 from sparkdash.daemon.profile_files import ProfileFiles
-from sparkdash.domain.event import Notice
 
 PROFILE = "profile: {name}\nengine: vllm\nimage: i\nmodels: {{target: {{path: /m}}}}\n"
 PATIENCE_S = 30
@@ -51,83 +44,39 @@ class Mount:
 def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
     made = Mount(write(tmp_path / "mount", "far"))
     monkeypatch.setattr(Path, "iterdir", lambda folder: made.listed(folder))
-    monkeypatch.setattr(profile_files, "SILENT_S", 0.0)
     yield made
     made.answers.set()
 
 
-def files(late: Callable[[], object], *folders: Path) -> ProfileFiles:
-    """These folders, nobody telling of edits."""
-    return ProfileFiles(lambda: folders, Path("/nowhere/config.toml"), late)
+def files(*folders: Path) -> ProfileFiles:
+    return ProfileFiles(lambda: folders, Path("/nowhere/config.toml"))
 
 
-async def until_read(seen: ProfileFiles, name: str) -> None:
-    """Look until that profile is there; no look waits long for a folder."""
-    while name not in seen.catalog().profiles:
-        found = await seen.look(0.01)
-        await asyncio.sleep(found.due_s or 0.01)
-
-
-async def test_a_folder_that_hangs_holds_up_nobody(mount: Mount, tmp_path: Path) -> None:
-    """What it held stays, the other folder's edits are read, one thread waits for it; when it answers its news are
-    read."""
-    near, late = write(tmp_path / "near", "near"), asyncio.Event()
-    seen = files(late.set, mount.folder, near)
-    await seen.look()
-    assert set(seen.catalog().profiles) == {"far", "near"}
+async def test_a_folder_that_hangs_blocks_no_caller_and_is_read_once_it_answers(mount: Mount) -> None:
+    """What it held stays, and one thread waits for it."""
+    seen = files(mount.folder)
+    await seen.look(PATIENCE_S)
+    assert set(seen.catalog().profiles) == {"far"}
     mount.answers.clear()
-    assert (await seen.look(1.0)).changed  # the other folder answers by then, also on a busy box
-    assert seen.silent == {mount.folder}
-    assert set(seen.catalog().profiles) == {"far", "near"}
-    assert "the folder does not answer" in str(seen.catalog().problems[0])
-    write(near, "newer")
     write(mount.folder, "further")
-    async with asyncio.timeout(PATIENCE_S):
-        await until_read(seen, "newer")
-        assert mount.waiting == 1
-        mount.answers.set()
-        await late.wait()
-        await until_read(seen, "further")
-        await seen.look(PATIENCE_S)  # those short looks may have missed an answer on a busy box
-    assert seen.silent == set()
-    assert seen.catalog().problems == ()
-
-
-async def test_a_daemon_starts_without_a_folder_that_hangs(mount: Mount, tmp_path: Path) -> None:
-    """It has the other profiles, and the problem says what is missing."""
-    seen = files(lambda: None, mount.folder, write(tmp_path / "near", "near"))
-    mount.answers.clear()
-    await seen.look(1.0)
-    assert set(seen.catalog().profiles) == {"near"}
-    assert str(mount.folder) in str(seen.catalog().problems[0])
-
-
-async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
-    mount: Mount, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its name, and what holds meanwhile."""
-    told: list[Any] = []
-    late = asyncio.Event()
-    seen = files(late.set, mount.folder)
-    parts = cast("Parts", SimpleNamespace(load_catalog=None))
-
-    async def unchanged(_now: object) -> None: ...
-
-    supervisor = SimpleNamespace(
-        catalog=Catalog({}), settings=None, replace_catalog=lambda _: None, need=lambda _: None, sees=lambda _: None
-    )
-    bus = SimpleNamespace(publish=told.append, snapshot=SimpleNamespace(profiles=(), problems=()))
-    daemon: Any = SimpleNamespace(
-        files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=SimpleNamespace(read=unchanged), reload_lock=asyncio.Lock(),
-        silent_folders=frozenset(), node_names=("local",),
-    )  # fmt: skip
-    mount.answers.clear()
     for _ in range(3):
-        await reloading.refresh(daemon)
+        assert not (await seen.look(0.01)).changed
+    assert mount.waiting == 1
+    assert set(seen.catalog().profiles) == {"far"}
+    assert seen.catalog().problems == ()
     mount.answers.set()
-    await late.wait()
-    monkeypatch.setattr(seen, "look", partial(seen.look, PATIENCE_S))  # a folder that answers may be slow
-    await reloading.refresh(daemon)
-    notices = [fact for fact in told if isinstance(fact, Notice)]
-    assert [fact.code for fact in notices] == ["folder_silent", "folder_answers"]
-    assert all(str(mount.folder) in fact.text for fact in notices)
+    async with asyncio.timeout(PATIENCE_S):
+        while "further" not in seen.catalog().profiles:
+            found = await seen.look(PATIENCE_S)
+            await asyncio.sleep(found.due_s or 0.01)
+
+
+async def test_a_daemon_starts_without_a_folder_that_hangs_and_says_so(mount: Mount) -> None:
+    seen = files(mount.folder)
+    mount.answers.clear()
+    await seen.look(0.01)
+    assert seen.catalog().profiles == {}
+    assert "the folders do not answer" in str(seen.catalog().problems[0])
+    mount.answers.set()
+    await seen.look(PATIENCE_S)
+    assert (set(seen.catalog().profiles), seen.catalog().problems) == ({"far"}, ())
