@@ -188,7 +188,8 @@ def _summed(
     wanted = dict(_wanted(asked))
     where = "".join(f" AND {column} = :{column}" for column in wanted)
     by_group = "" if group == ALL else " GROUP BY 1"  # all together are a row also where nothing was asked
-    query = f"SELECT {group}, {_TOTALS} FROM usage_hours WHERE start >= :begin AND start < :end{where}{by_group}"  # noqa: S608
+    period = f"WHERE start >= :begin AND start < :end{where}{by_group}"
+    query = f"SELECT {group}, {_TOTALS} FROM usage_hours {period}"  # noqa: S608 - constants
     given = {"begin": begin, "end": end, "offset": asked.offset_s, **wanted}
     return database.execute(query, given).fetchall()
 
