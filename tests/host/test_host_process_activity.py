@@ -14,28 +14,8 @@ from pathlib import Path
 import pytest
 
 from sparkdash.host.processes import activity
-from sparkdash.host.processes.activity import ActivityStat
 
 VLLM = b"4711 (VLLM::EngineCor) R 1 4711 4711 0 -1 4194304 9 8 7 6 1500 250 30 20 20 0 131 0 99 1 2 3\n"
-
-
-def test_the_time_of_a_process_includes_its_children_that_ended() -> None:
-    """User and system time, its own and theirs."""
-    assert activity.parse_stat(VLLM) == ActivityStat("VLLM::EngineCor", "R", 1800)
-
-
-@pytest.mark.parametrize("told", [b"", b"4711", b"4711 (a) S 1", b"1 (x) S a b c d e f g h i j k l m n o p"])
-def test_what_is_no_stat_is_nobody(told: bytes) -> None:
-    """A process that vanishes while it is read leaves half a line, or none."""
-    assert activity.parse_stat(told) is None
-
-
-def test_a_name_may_hold_anything() -> None:
-    """Brackets and spaces are the process's own choice."""
-    found = activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(a) (b) R c)"))
-    assert found == ActivityStat("a) (b) R c", "R", 1800)
-    steers = activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(\x1b[2J\n\xff)"))
-    assert steers == ActivityStat("\\u001b[2J\\u000a\ufffd", "R", 1800)
 
 
 @pytest.mark.parametrize(
@@ -143,23 +123,26 @@ def test_processes_that_are_gone_are_nothing(start: Callable[..., subprocess.Pop
     assert seen.processes == 1
 
 
-def proc_of(folder: Path, state: str) -> Path:
+def proc_of(folder: Path, told: bytes) -> Path:
     process = folder / "proc" / "7"
     process.mkdir(parents=True)
-    (process / "stat").write_bytes(VLLM.replace(b") R ", f") {state} ".encode()))
+    (process / "stat").write_bytes(told)
     (process / "io").write_text("rchar: 9\nread_bytes: 4096\nwrite_bytes: 1\n")
     return folder / "proc"
 
 
 def test_a_process_that_a_signal_stopped_is_named(tmp_path: Path) -> None:
-    seen = activity.read_activity([7], proc_of(tmp_path, "T"))
+    """By a name that is its own choice: it may hold brackets, spaces and escapes. Its time is also its children's."""
+    proc = proc_of(tmp_path, VLLM.replace(b"(VLLM::EngineCor) R", b"(a) (b)\x1b[2J\n\xff R c) T"))
+    seen = activity.read_activity([7], proc)
     assert seen is not None
-    assert (seen.stopped, seen.read_bytes) == (("VLLM::EngineCor",), 4096)
+    assert (seen.stopped, seen.read_bytes) == (("a) (b)\\u001b[2J\\u000a\ufffd R c",), 4096)
+    assert seen.cpu_s == 1800 / os.sysconf("SC_CLK_TCK")
 
 
 def test_processes_that_wait_in_the_kernel_are_counted(tmp_path: Path) -> None:
     """State D; figures of storage that may not be read are not known."""
-    proc = proc_of(tmp_path, "D")
+    proc = proc_of(tmp_path, VLLM.replace(b") R ", b") D "))
     (proc / "7" / "io").unlink()
     seen = activity.read_activity([7], proc)
     assert seen is not None

@@ -19,7 +19,7 @@ _HOST_MEMORY = ("RssAnon:", "RssShmem:")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """Identity of a process in /proc/<pid>/stat (proc(5): fields 2, 3, 4, 6, 20 and 22)."""
+    """Identity of a process in /proc/<pid>/stat (proc(5): fields 2, 3, 4, 6, 14 to 17, 20 and 22)."""
 
     pid: int
     name: str
@@ -33,6 +33,8 @@ class ProcessStat:
     """Whether the process waits in the kernel, where no signal reaches it, for a moment or for ever."""
     ticks: int
     """Start in clock ticks since boot."""
+    worked: int
+    """CPU time of the process and its ended children, in clock ticks."""
 
 
 def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
@@ -52,6 +54,7 @@ def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
         ended=fields[0] in _ENDED and int(fields[17]) <= 1,
         stuck=fields[0] == _STUCK,
         ticks=int(fields[19]),
+        worked=sum(map(int, fields[11:15])),
     )
 
 
@@ -122,6 +125,11 @@ def reads(pids: Iterable[int], proc: Path = PROC) -> dict[int, tuple[int, int]]:
     """
     counts = ((pid, _io(pid, ("rchar:", "read_bytes:"), proc)) for pid in pids)
     return {pid: (found[0], found[1]) for pid, found in counts if len(found) > 1}
+
+
+def from_disk(pid: int, proc: Path = PROC) -> int | None:
+    """Bytes that a process read from storage; None if it may not be asked."""
+    return next(iter(_io(pid, ("read_bytes:",), proc)), None)
 
 
 def _io(pid: int, names: tuple[str, ...], proc: Path) -> list[int]:
