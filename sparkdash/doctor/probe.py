@@ -11,10 +11,8 @@ import os
 import platform
 import resource
 import shutil
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +21,6 @@ from sparkdash import catalog, paths
 from sparkdash.doctor import box, check, containers, memory, services  # noqa: F401 - in the register's order
 from sparkdash.doctor.check import (
     Check,
-    CheckReads,
     DaemonSeen,
     Disk,
     Listener,
@@ -46,6 +43,7 @@ from sparkdash.host.local_weights import weight_files_of
 from sparkdash.host.memory import page_cache
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.podman.with_starters import runtime_called
+from sparkdash.host.thread import in_thread
 from sparkdash.paths import open_regular
 from sparkdash.rules import findings
 from sparkdash.settings import Settings
@@ -60,11 +58,8 @@ V = TypeVar("V")
 
 async def read_within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -> V | Unreadable:
     """Run `work` in a thread of its own; return its result, or an Unreadable if it fails or takes too long."""
-    future: Future[V] = Future()
-    future.set_running_or_notify_cancel()
-    threading.Thread(target=_work, args=(future, work), name=f"doctor {what}", daemon=True).start()
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(future), limit_s)
+        return await asyncio.wait_for(in_thread(work), limit_s)
     except TimeoutError:
         return Unreadable(f"{what} did not answer within {limit_s:g} s")
     except Exception as error:  # noqa: BLE001 - any failure is the reason why the fact is unknown
@@ -74,15 +69,6 @@ async def read_within(what: str, work: Callable[[], V], *, limit_s: float = READ
 async def gather_by_key(keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
     ordered = list(keys)
     return dict(zip(ordered, await asyncio.gather(*map(read, ordered)), strict=True))
-
-
-def _work(future: Future[V], work: Callable[[], V]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - handed to the waiting caller
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 COMMAND_S = 15.0
@@ -199,19 +185,29 @@ class Probe:
 
     async def look(self, checks: Iterable[Check]) -> Readings:
         """Read what these checks need; never raises for a fact that cannot be read."""
-        wanted = tuple(checks)
-        commands = await gather_by_key(_declared(wanted, lambda needs: needs.get("runs", ())), self._ended)
+        needs = [check.needs for check in checks]
+
+        async def if_any(need: str, read: Callable[[], Awaitable[T]]) -> T | None:
+            return await read() if any(each.get(need) for each in needs) else None
+
+        commands = await gather_by_key({argv for each in needs for argv in each.get("runs", ())}, self._ended)
         names = self._names(commands)
         files, disks, heard, profiles, gpu = await asyncio.gather(
-            gather_by_key(_fill_paths(names, _declared(wanted, lambda needs: needs.get("reads", ()))), self._texts),
-            gather_by_key(_fill_paths(names, _declared(wanted, lambda needs: needs.get("disks", ()))), self._disk),
-            _read_if_any(wanted, "listeners", self._listeners),
-            _read_if_any(wanted, "profiles", self._profiles),
-            _read_if_any(wanted, "gpu", self.looks),
+            gather_by_key(_fill_paths(names, {path for each in needs for path in each.get("reads", ())}), self._texts),
+            gather_by_key(
+                _fill_paths(names, {path for each in needs for path in each.get("disks", ())}),
+                lambda path: read_within(path, lambda: self.disk(self._at(path))),
+            ),
+            if_any("listeners", lambda: read_within("The list of ports", self.listeners)),
+            if_any("profiles", lambda: read_within("The profiles", lambda: self.profiles(self.settings))),
+            if_any("gpu", self.looks),
         )
-        account = await _read_if_any(wanted, "account", self._account)
-        kernel = await _read_if_any(wanted, "kernel", self.kernel_log)
-        rate = await _read_if_any(wanted, "disk_rate", self._disk_rate)
+        account = await if_any("account", self._account)
+        kernel = await if_any("kernel", self.kernel_log)
+        rate = await if_any(
+            "disk_rate",
+            lambda: read_within("The disk of the weights", lambda: self.disk_rate(self.settings), limit_s=DISK_S),
+        )
         return Readings(
             settings=self.settings,
             settings_problem=self.settings_problem,
@@ -279,23 +275,11 @@ class Probe:
         paths = self.root.glob(pattern.lstrip("/"))
         return {f"/{path.relative_to(self.root)}": _text(path) for path in paths if path.is_file()}
 
-    async def _disk(self, path: str) -> Disk | Unreadable:
-        return await read_within(path, lambda: self.disk(self._at(path)))
-
-    async def _listeners(self) -> Sequence[Listener] | Unreadable:
-        return await read_within("The list of ports", self.listeners)
-
     async def _account(self) -> MemoryAccount | Unreadable:
         try:
             return await self.account(self.settings)
         except SparkdashError as error:
             return Unreadable(error.message.rstrip("."))
-
-    async def _disk_rate(self) -> DiskRate | Unreadable | None:
-        return await read_within("The disk of the weights", lambda: self.disk_rate(self.settings), limit_s=DISK_S)
-
-    async def _profiles(self) -> ProfilesSeen | Unreadable:
-        return await read_within("The profiles", lambda: self.profiles(self.settings))
 
 
 def _user() -> str:
@@ -303,10 +287,6 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a uid without a name, as in some containers
         return str(os.getuid())
-
-
-def _declared(checks: Iterable[Check], readings: Callable[[CheckReads], Iterable[T]]) -> set[T]:
-    return {fact for check in checks for fact in readings(check.needs)}
 
 
 def _fill_paths(names: Mapping[str, str], declared: Iterable[str]) -> set[str]:
@@ -328,10 +308,6 @@ def _text(path: Path) -> Text:
         return None
     except OSError as error:
         return Unreadable(f"{path} cannot be read: {error.strerror or error}")
-
-
-async def _read_if_any(checks: Iterable[Check], need: str, read: Callable[[], Awaitable[T]]) -> T | None:
-    return await read() if any(check.needs.get(need) for check in checks) else None
 
 
 async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:
