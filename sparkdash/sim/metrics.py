@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 TTFT_LE = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
@@ -101,131 +100,66 @@ class SimulatedGauges:
     kv_bytes: int
 
 
-Labelled = tuple[str, Mapping[str, float]]
-"""Name of a label, and a value for each of its values."""
+Sample = tuple[str, Mapping[str, object], float]
+
+
+def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
+    """Samples with vLLM's names, in its order."""
+    own = {"engine": "0", "model_name": gauges.model}
+    samples: list[Sample] = [("process_start_time_seconds", {}, STARTED)]
+    samples += [(f"vllm:{name}", {**own, **labels}, value) for name, labels, value in _figures(counters, gauges)]
+    size = gauges.blocks * gauges.block
+    cache = {
+        "block_size": gauges.block, "cache_dtype": "auto", "enable_prefix_caching": True,
+        "kv_cache_max_concurrency": size / gauges.context, "kv_cache_memory_bytes": gauges.kv_bytes,
+        "kv_cache_size_tokens": size, "num_gpu_blocks": gauges.blocks, "prefix_caching_hash_algo": "sha256",
+        "engine": "0",
+    }  # fmt: skip
+    return "".join(map(_line, [*samples, ("vllm:cache_config_info", cache, 1)]))
 
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class _Page:
-    """Lines of an exposition under construction."""
-
-    def __init__(self, model: str) -> None:
-        self.lines: list[str] = []
-        self._labels = {"engine": "0", "model_name": model}
-
-    def bare(self, name: str, kind: str, value: float, text: str, **labels: str) -> None:
-        self._head(name, kind, text)
-        self._line(name, labels, value)
-
-    def gauge(self, name: str, text: str, value: Labelled | float) -> None:
-        self._head(name, "gauge", text)
-        for extra, one in self._children(value):
-            self._line(name, extra, one)
-
-    def counter(self, name: str, text: str, value: Labelled | float) -> None:
-        self._head(f"{name}_total", "counter", text)
-        for extra, one in self._children(value):
-            self._line(f"{name}_total", extra, one)
-
-    def _children(self, value: Labelled | float) -> list[tuple[dict[str, str], float]]:
-        if not isinstance(value, tuple):
-            return [(self._labels, value)]
-        label, children = value
-        return [(self._with((label, name)), one) for name, one in children.items()]
-
-    def histogram(self, name: str, text: str, values: Histogram) -> None:
-        self._head(name, "histogram", text)
-        for bound, count in values.cumulative():
-            self._line(f"{name}_bucket", self._with(("le", bound)), count)
-        self._line(f"{name}_count", self._labels, sum(values.counts))
-        self._line(f"{name}_sum", self._labels, values.total)
-
-    def _with(self, extra: tuple[str, str]) -> dict[str, str]:
-        return dict(sorted((*self._labels.items(), extra)))
-
-    def _head(self, name: str, kind: str, text: str) -> None:
-        self.lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-    def _line(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
-        self.lines.append(f"{name}{{{shown}}} {float(value)!r}" if shown else f"{name} {float(value)!r}")
+def _line(sample: Sample) -> str:
+    name, labels, value = sample
+    shown = ",".join(f'{key}="{str(text).translate(_ESCAPES)}"' for key, text in sorted(labels.items()))
+    return f"{name}{{{shown}}} {float(value)!r}\n"
 
 
-def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
-    page = _Page(gauges.model)
-    _process(page)
-    _figures(page, counters, gauges)
-    for name, (text, values) in _histograms(counters).items():
-        page.histogram(f"vllm:{name}", text, values)
-    size = gauges.blocks * gauges.block
-    page.bare(
-        "vllm:cache_config_info", "gauge", 1.0, "Information of the LLMEngine CacheConfig",
-        block_size=str(gauges.block), cache_dtype="auto", enable_prefix_caching="True",
-        kv_cache_max_concurrency=str(size / gauges.context), kv_cache_memory_bytes=str(gauges.kv_bytes),
-        kv_cache_size_tokens=str(size), num_gpu_blocks=str(gauges.blocks), prefix_caching_hash_algo="sha256",
-        engine="0",
-    )  # fmt: skip
-    return "\n".join(page.lines) + "\n"
-
-
-def _process(page: _Page) -> None:
-    major, minor, patch = platform.python_version_tuple()
-    page.bare(
-        "python_info", "gauge", 1.0, "Python platform information",
-        implementation=platform.python_implementation(), major=major, minor=minor, patchlevel=patch,
-    )  # fmt: skip
-    page.bare("process_start_time_seconds", "gauge", STARTED, "Start time of the process since unix epoch in seconds.")
-    page.bare(
-        "process_cpu_seconds_total", "counter", time.process_time(), "Total user and system CPU time spent in seconds."
-    )
-    page.bare(
-        "sparkdash_sim_info", "gauge", 1.0, "This engine is simulated; every figure is invented.", pid=str(os.getpid())
-    )
-
-
-def _figures(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) -> None:
-    """Write gauges and counters with vLLM's names and texts, in its order."""
-    gauge, counter = page.gauge, page.counter
+def _figures(counters: SimulatedCounters, gauges: SimulatedGauges) -> Iterator[Sample]:
     if counters.positions:
-        accepted = {str(position): count for position, count in enumerate(counters.accepted_at)}
-        counter("vllm:spec_decode_num_drafts", "Number of spec decoding drafts.", counters.drafts)
-        drafted = counters.drafts * counters.positions
-        counter("vllm:spec_decode_num_draft_tokens", "Number of draft tokens.", drafted)
-        counter("vllm:spec_decode_num_accepted_tokens", "Number of accepted tokens.", sum(counters.accepted_at))
-        text = "Accepted tokens per draft position."
-        counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, ("position", accepted))
-    gauge("vllm:num_requests_running", "Number of requests in model execution batches.", gauges.running)
-    gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", gauges.waiting)
-    waiting = {"capacity": gauges.waiting, "deferred": 0}
-    gauge("vllm:num_requests_waiting_by_reason", "Number of waiting requests by reason.", ("reason", waiting))
-    states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
-    gauge("vllm:engine_sleep_state", "Engine sleep state.", ("sleep_state", states))
-    gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", gauges.kv_usage)
-    counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", counters.preemptions)
-    text = "Prefix cache queries, in terms of number of queried tokens."
-    counter("vllm:prefix_cache_queries", text, counters.queries)
-    counter("vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", counters.hits)
-    counter("vllm:prompt_tokens", "Number of prefill tokens processed.", counters.prompt)
-    sources = {
-        "local_compute": counters.prompt_computed, "local_cache_hit": counters.prompt_cached, "external_kv_transfer": 0,
-    }  # fmt: skip
-    counter("vllm:prompt_tokens_by_source", "Number of prompt tokens by source.", ("source", sources))
-    text = "Number of cached prompt tokens (local + external)."
-    counter("vllm:prompt_tokens_cached", text, counters.prompt_cached)
-    counter("vllm:generation_tokens", "Number of generation tokens processed.", counters.generated)
-    text = "Count of successfully processed requests."
-    counter("vllm:request_success", text, ("finished_reason", counters.finished))
+        yield "spec_decode_num_drafts_total", {}, counters.drafts
+        yield "spec_decode_num_draft_tokens_total", {}, counters.drafts * counters.positions
+        yield "spec_decode_num_accepted_tokens_total", {}, sum(counters.accepted_at)
+        yield from _by(
+            "spec_decode_num_accepted_tokens_per_pos_total", "position", dict(enumerate(counters.accepted_at))
+        )
+    yield "num_requests_running", {}, gauges.running
+    yield "num_requests_waiting", {}, gauges.waiting
+    yield from _by("num_requests_waiting_by_reason", "reason", {"capacity": gauges.waiting, "deferred": 0})
+    yield from _by("engine_sleep_state", "sleep_state", {"awake": 1, "weights_offloaded": 0, "discard_all": 0})
+    yield "kv_cache_usage_perc", {}, gauges.kv_usage
+    yield "num_preemptions_total", {}, counters.preemptions
+    yield "prefix_cache_queries_total", {}, counters.queries
+    yield "prefix_cache_hits_total", {}, counters.hits
+    yield "prompt_tokens_total", {}, counters.prompt
+    sources = {"local_compute": counters.prompt_computed, "local_cache_hit": counters.prompt_cached}
+    yield from _by("prompt_tokens_by_source_total", "source", {**sources, "external_kv_transfer": 0})
+    yield "prompt_tokens_cached_total", {}, counters.prompt_cached
+    yield "generation_tokens_total", {}, counters.generated
+    yield from _by("request_success_total", "finished_reason", counters.finished)
+    for name, values in (
+        ("iteration_tokens_total", counters.step_tokens),
+        ("time_to_first_token_seconds", counters.ttft),
+        ("inter_token_latency_seconds", counters.itl),
+        ("request_prefill_time_seconds", counters.prefill),
+        ("request_prefill_kv_computed_tokens", counters.computed_lengths),
+    ):
+        yield from _by(f"{name}_bucket", "le", dict(values.cumulative()))
+        yield f"{name}_count", {}, sum(values.counts)
+        yield f"{name}_sum", {}, values.total
 
 
-def _histograms(counters: SimulatedCounters) -> dict[str, tuple[str, Histogram]]:
-    return {
-        "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", counters.step_tokens),
-        "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", counters.ttft),
-        "inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", counters.itl),
-        "request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", counters.prefill),
-        "request_prefill_kv_computed_tokens": (
-            "Histogram of new KV tokens computed during prefill.", counters.computed_lengths,
-        ),
-    }  # fmt: skip
+def _by(name: str, label: str, values: Mapping[Any, float]) -> Iterator[Sample]:
+    return ((name, {label: one}, value) for one, value in values.items())

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.host.processes import proc
 from sparkdash.paths import read_small_file
 from sparkdash.sim.app import App, kv_share
 from sparkdash.sim.engine import GpuMeter
@@ -162,7 +163,8 @@ class ClaimFile:
         place = os.environ.get(FOLDER_VARIABLE)
         self._folder = folder or (Path(place) if place else None)
         self._pid = pid or os.getpid()
-        self._started = process_start(self._pid) or 0
+        owner = proc.stat(self._pid)
+        self._started = owner.ticks if owner else 0
         self._profile = profile
         self._last: MemoryClaim | None = None
 
@@ -188,24 +190,10 @@ def read_claims(folder: Path) -> list[MemoryClaim]:
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
             claim = MemoryClaim(**json.loads(read_small_file(path)))
-            state, began = _state(claim.pid)
-            if began == claim.started:
-                found.append(replace(claim, busy=0.0, power_w=0.0) if state == "T" else claim)
+            owner = proc.stat(claim.pid)
+            if owner and not owner.ended and owner.ticks == claim.started:
+                found.append(replace(claim, busy=0.0, power_w=0.0) if owner.state == "T" else claim)
     return found
-
-
-def process_start(pid: int) -> int | None:
-    """Return the start of a process in the kernel's ticks since boot; None when it is gone or a zombie."""
-    return _state(pid)[1]
-
-
-def _state(pid: int) -> tuple[str, int | None]:
-    """Return (the kernel's letter for the process's state, `process_start`)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "", None
-    return fields[0], None if fields[0] in "ZX" else int(fields[19])
 
 
 ROUNDS = 50_000
