@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sparkdash.catalog import importers
 from sparkdash.catalog.importers.values import Imported
@@ -77,14 +76,6 @@ def test_lists_are_read_as_the_engine_takes_them() -> None:
     assert imported.remarks == ()
 
 
-def test_a_model_after_a_flag_with_one_value_is_the_model() -> None:
-    """As argparse reads it; a list that is not known to be one is told of."""
-    assert only("vllm serve --max-model-len 4096 own/model")["models"] == {"target": {"hf": "own/model"}}
-    imported = importers.import_profiles("vllm serve own/model --own-flag a b c")
-    assert "args" not in imported.profiles[0]
-    assert "unknown: --own-flag a b c: has 3 values, and is not known to take a list" in said(imported)
-
-
 def test_the_written_file_is_readable() -> None:
     """Provenance and report stand above; short mappings stand on one line."""
     imported = got("llamacpp.sh")
@@ -145,26 +136,6 @@ def test_several_commands_become_several_profiles() -> None:
     ]
 
 
-def test_flags_of_every_shape() -> None:
-    assert only(
-        "vllm serve --trust-remote-code a/b --max_model_len=5 -tp 2 --a.b.c 1 --a.d x --j '{\"k\": [1]}' --r 1 --r 2 --n -1"
-    ) == {
-        "profile": "b",
-        "engine": "vllm",
-        "models": {"target": {"hf": "a/b"}},
-        "args": {
-            "trust-remote-code": True,
-            "max-model-len": 5,
-            "tensor-parallel-size": 2,
-            "a": {"b": {"c": 1}, "d": "x"},
-            "j": {"k": [1]},
-            "r": 2,
-            "n": -1,
-        },
-        "nodes": 2,
-    }
-
-
 def test_a_recipe_is_filled_from_its_defaults() -> None:
     two, one, none = got("recipe_v2.yaml"), got("recipe_v1.yaml"), got("recipe_generated.yaml")
     assert two.profiles[0]["models"]["target"] == {"hf": "nvidia/Qwen3.6-35B-A3B-NVFP4", "revision": "abc123"}
@@ -206,13 +177,6 @@ def test_a_recipe_for_a_cluster_becomes_a_profile_for_two_nodes(topology: str) -
     made = _recipe(topology)
     assert (made["nodes"], made["args"]["tensor-parallel-size"]) == (2, 2)
     assert "cannot_run" not in made
-
-
-def test_a_recipe_for_one_box_has_one_rank_whatever_it_says() -> None:
-    """`solo_only` with a tensor parallel size of 2 starts on one GPU."""
-    made = _recipe("solo_only: true", more="--distributed-executor-backend ray")
-    assert "nodes" not in made
-    assert made.get("args", {}) == {}
 
 
 def test_ray_is_kept_where_the_recipe_names_it() -> None:
@@ -279,16 +243,6 @@ def test_more_than_eight_nodes_stay_visible_and_cannot_run() -> None:
     made = _recipe("min_nodes: 16", ranks=16)
     assert (made["nodes"], made["cannot_run"]) == (16, "it needs 16 nodes, and sparkdash starts an engine on 8 at most")
     assert "cannot_run" not in _recipe("min_nodes: 4", ranks=4)
-
-
-def test_addresses_of_ranks_are_left_out_of_an_import() -> None:
-    """They are found at a start; the number of nodes is kept."""
-    line = "vllm serve a/b -tp 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29501 --headless"
-    imported = importers.import_profiles(line)
-    (made,) = imported.profiles
-    assert made["nodes"] == 2
-    assert made["args"] == {"tensor-parallel-size": 2}
-    assert "dropped: --master-addr" in said(imported)
 
 
 def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
@@ -359,14 +313,6 @@ def test_long_runs_of_one_thing_end_soon(start: str, piece: str) -> None:
     except ProfileError as error:
         outcome = error
     assert outcome
-
-
-def test_a_default_of_zero_in_a_recipe_without_a_command_is_a_flag() -> None:
-    """Only null and false leave one out."""
-    defaults = {"seed": 0, "enforce_eager": False, "max_num_seqs": None, "port": 8000}
-    recipe = {"recipe_version": "2", "model": "org/x", "runtime": "vllm", "container": "i:1", "defaults": defaults}
-    (made,) = importers.import_profiles(yaml.safe_dump(recipe), "x").profiles
-    assert made["args"] == {"seed": 0}
 
 
 PRESETS = """\

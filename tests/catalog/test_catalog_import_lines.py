@@ -24,49 +24,198 @@ def only(text: str) -> dict[str, Any]:
     return profile
 
 
-def test_a_script_is_a_script_though_it_writes_yaml_in_a_here_document() -> None:
-    text = f"#!/bin/bash\ncat > c.yaml <<EOF\nmodels:\n  a: 1\nruntime: x\nEOF\npodman run {IMAGE} --model a/b\n"
-    assert only(text)["image"] == IMAGE
-
-
-@pytest.mark.parametrize(
-    ("text", "args"),
-    [
-        ("(cd /x && vllm serve a/b --dtype auto)", {"dtype": "auto"}),
-        (
-            'MODEL=${1:-a/b}\nLEN="${2:-4096}"\nvllm serve "$MODEL" --max-model-len $LEN ${@:+--seed 1} --dtype auto\n',
-            {"max-model-len": 4096, "dtype": "auto"},
-        ),
-        (
-            "vllm serve a/b --default-chat-template-kwargs.enable_thinking false --x.y null --x.z=true",
-            {"default-chat-template-kwargs": {"enable_thinking": False}, "x": {"y": None, "z": True}},
-        ),
-        (
-            "vllm serve a/b -cc.pass_config.fuse=true -cc.partition=false -sc.method mtp",
-            {
-                "compilation-config": {"pass_config": {"fuse": True}, "partition": False},
-                "speculative-config": {"method": "mtp"},
-            },
-        ),
-        (
-            "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora",
-            {"disable-access-log-for-endpoints": "/health,/metrics", "enable-lora": True},
-        ),
-        ("vllm serve -dc {} --log-error-stack a/b", {"diffusion-config": {}, "log-error-stack": True}),
-        ("sglang serve --model-path a/b --skip-tokenizer-init", {"skip-tokenizer-init": True}),
-        ("llama-server -m /m.gguf -dr x -lm mlock -nr", {"docker-repo": "x", "load-mode": "mlock", "no-repack": True}),
-        ("llama-server -m /m.gguf -fit on -ndio", {"fit": "on", "no-direct-io": True}),
-        (
-            "container: img\nmodel: a/b\ndefaults: {max-num-seqs: 16}\ncommand: vllm serve a/b --max-num-seqs {max-num-seqs}\n",
-            {"max-num-seqs": 16},
-        ),
-    ],
+AB = {"target": {"hf": "a/b"}}
+NO_WORDS, REDIRECTED = "stands for words that are not in the text", "is a redirection to the shell"
+SPACED = 'TP=2\nPORT="--max-num-seqs 4"\nSEED=" --seed 2"\nPORT_AND="--max-num-seqs 4 "\nNONE=\n'
+RECIPE = "container: img\nmodel: a/b\n"
+SOLO = (
+    f"{RECIPE}solo_only: true\ndefaults: {{tensor_parallel: 2}}\ncommand: |\n  vllm serve a/b -tp {{tensor_parallel}} "
 )
-def test_the_engine_is_told_what_the_line_says(text: str, args: dict[str, Any]) -> None:
-    """A subshell, the script's arguments, dotted names, words after a flag, short names, hyphens."""
-    made = only(text)
-    assert made["args"] == args
-    assert made["models"]["target"] in ({"hf": "a/b"}, {"path": "/m.gguf"})
+BRACES = """container: img
+model: a/b
+defaults: {port: 1}
+command: |
+  vllm serve a/b --media-io-kwargs '{{"video": {{"fps": 2}}}}' --port {port}
+"""
+READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "a here-document with YAML is a script's": (
+        f"#!/bin/bash\ncat > c.yaml <<EOF\nmodels:\n  a: 1\nruntime: x\nEOF\npodman run {IMAGE} --model a/b\n", {"image": IMAGE}, ()),
+    "a subshell": ("(cd /x && vllm serve a/b --dtype auto)", {"args": {"dtype": "auto"}}, ("!cd /x",)),
+    "the script's arguments": (
+        'MODEL=${1:-a/b}\nLEN="${2:-4096}"\nvllm serve "$MODEL" --max-model-len $LEN ${@:+--seed 1} --dtype auto\n',
+        {"args": {"max-model-len": 4096, "dtype": "auto"}, "models": AB}, ()),
+    "dotted names": (
+        "vllm serve a/b --default-chat-template-kwargs.enable_thinking false --x.y null --x.z=true",
+        {"args": {"default-chat-template-kwargs": {"enable_thinking": False}, "x": {"y": None, "z": True}}}, ()),
+    "short dotted names": (
+        "vllm serve a/b -cc.pass_config.fuse=true -cc.partition=false -sc.method mtp",
+        {"args": {"compilation-config": {"pass_config": {"fuse": True}, "partition": False}, "speculative-config": {"method": "mtp"}}}, ()),
+    "a list in one word": (
+        "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora",
+        {"args": {"disable-access-log-for-endpoints": "/health,/metrics", "enable-lora": True}}, ()),
+    "a switch before the model": (
+        "vllm serve -dc {} --log-error-stack a/b", {"args": {"diffusion-config": {}, "log-error-stack": True}, "models": AB}, ()),
+    "SGLang's own command": ("sglang serve --model-path a/b --skip-tokenizer-init", {"args": {"skip-tokenizer-init": True}, "models": AB}, ()),
+    "llama.cpp's short flags": (
+        "llama-server -m /m.gguf -dr x -lm mlock -nr -fit on -ndio -ot exps=CPU -ot attn=CUDA0 -ts 1,1 --lora a.gguf --lora b.gguf -ncmoe 3",
+        {"models": {"target": {"path": "/m.gguf"}}, "args": {
+            "docker-repo": "x", "load-mode": "mlock", "no-repack": True, "fit": "on", "no-direct-io": True, "tensor-split": "1,1",
+            "override-tensor": ["exps=CPU", "attn=CUDA0"], "lora": ["a.gguf", "b.gguf"], "n-cpu-moe": 3}}, ()),
+    "vLLM's short flags, and an unknown one": (
+        "vllm serve a/b -O3 -dcp 2 -zz 9", {"args": {"optimization-level": 3, "decode-context-parallel-size": 2}},
+        ("unknown: -zz: a short flag that is not known, left out with its value",)),
+    "a recipe's default with hyphens": (
+        f"{RECIPE}defaults: {{max-num-seqs: 16}}\ncommand: vllm serve a/b --max-num-seqs {{max-num-seqs}}\n", {"args": {"max-num-seqs": 16}}, ()),
+    "doubled braces of a recipe": (f"recipe_version: '1'\n{BRACES}", {"args": {"media-io-kwargs": {"video": {"fps": 2}}}}, ()),
+    "doubled braces of a later one": (f"recipe_version: '2'\n{BRACES}", {"args": {"media-io-kwargs": {"video": {"fps": 2}}}}, ()),
+    "a recipe for one box": (
+        f"{SOLO}--distributed-executor-backend ray\n", {"args": {}, "nodes": None}, ("tensor-parallel-size", "--distributed-executor-backend")),
+    "a recipe for one box, its drafter too": (
+        SOLO + """--speculative-config '{{"method":"dflash","model":"c/d","draft_tensor_parallel_size":{tensor_parallel}}}'\n""",
+        {"args": {"speculative-config": {"method": "dflash", "model": "{drafter}"}}}, ("draft_tensor_parallel_size: solo_only",)),
+    "labels of a case are no steps": (
+        'case "$1" in\n  nomic)\n    X="--max-num-seqs 4"\n    ;;\n  a|*) X= ;;\nesac\nvllm serve a/b --dtype auto\n',
+        {"args": {"dtype": "auto"}}, ("!a step beside the engine",)),
+    "an argument that must be given is one word": (
+        "R=${1:?usage: x.sh recipes/<model>.env}\nvllm serve a/b --dtype auto\n", {"args": {"dtype": "auto"}}, ("!a step beside the engine",)),
+    "an array that the script never fills": (
+        f'podman run ${{m[@]+"${{m[@]}}"}} {IMAGE} --model a/b\n', {"image": IMAGE}, ("${m[@]+",)),
+    "blanks behind a continuation": (
+        f"podman run \\ \n  {IMAGE} --model a/b \\\t \n --dtype auto\n", {"args": {"dtype": "auto"}}, ("rewritten: \\:",)),
+    "aliases inside of anchors": (
+        'x-env: &env {A: "1"}\nx-base: &base\n  image: vllm/vllm-openai\n  environment: *env\n'
+        "services:\n  a: {<<: *base, command: --model a/b}\n", {"env": {"A": "1"}}, ()),
+    "an unquoted variable is split, a quoted one is not": (
+        'OPTS="-e A=1 --gpus all"\nEXTRA="--max-num-seqs 4 --enforce-eager"\nNONE=\n'
+        'podman run $OPTS $NONE img vllm serve a/b $EXTRA --chat-template "a $EXTRA" --x=1$NONE',
+        {"env": {"A": "1"}, "gpu": None, "args": {
+            "max-num-seqs": 4, "enforce-eager": True, "chat-template": "a --max-num-seqs 4 --enforce-eager", "x": 1}}, ()),
+    "white space within a variable": (f"{SPACED}vllm serve a/b --x 80${{TP:+ --seed $TP}}", {"args": {"x": 80, "seed": 2}}, ()),
+    "white space before it": (f"{SPACED}vllm serve a/b $PORT$SEED", {"args": {"max-num-seqs": 4, "seed": 2}}, ()),
+    "white space behind it": (f"{SPACED}vllm serve a/b $PORT_AND$NONE--seed 2", {"args": {"max-num-seqs": 4, "seed": 2}}, ()),
+    "steps beside the engine": (
+        "podman run img bash -c 'cd /w && pip install flash-x && export VLLM_A=1 && VLLM_B=2 vllm serve a/b'",
+        {"env": {"VLLM_A": "1", "VLLM_B": "2"}}, ("dropped: pip install flash-x: a step beside the engine", "!cd /w")),
+    "exported variables, secrets only by name": (
+        "export VLLM_A=1 HF_TOKEN=hf_abc\nvllm serve a/b", {"env": {"VLLM_A": "1"}, "env_from": ["HF_TOKEN"]}, ("!hf_abc",)),
+    "exported variables that a container names": (
+        "export CACHE=/c HF_TOKEN=hf_abc\npodman run -e CACHE -e HF_TOKEN img vllm serve a/b",
+        {"env": {"CACHE": "/c"}, "env_from": ["HF_TOKEN"]}, ("!hf_abc",)),
+    "a word in angle brackets is a redirection": (
+        "vllm serve a/b --data-parallel-address <leader_ip> --seed 1 2>&1 >/dev/null", {}, ("dropped: <leader_ip: is a redirection", "!/dev/null")),
+    "flags of another branch": (
+        'if [ -n "$A" ]; then\nM="--gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G"\nelse\n'
+        'M="--gpu-memory-utilization 0.9"\nfi\nvllm serve a/b $M\n',
+        {"args": {"gpu-memory-utilization": 0.9}}, ("dropped: $M", "not --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G")),
+    "a comment with a macro of several lines": (
+        "macros:\n  engine: >\n    /opt/llama-server-ec9e0301 --port ${PORT}\n"
+        "models:\n  one:\n    cmd: |\n      # ${engine} is above\n      ${engine}\n      --model /m.gguf\n      --ctx-size 8192\n",
+        {"command": ["/opt/llama-server-ec9e0301"], "args": {"ctx-size": 8192}}, ()),
+    "a command's output stays the name of its variable": (
+        "G=$(awk 'BEGIN {\n printf \"%.2f\", 1\n}')\n"
+        "docker run --gpus all img bash -c \"exec vllm serve a/b --gpu-memory-utilization '${G}' --max-num-seqs 4\"\n",
+        {"args": {"gpu-memory-utilization": "${G}", "max-num-seqs": 4}}, ()),
+    "a shell around a command of llama-swap": (
+        "models:\n  one:\n    cmd: /bin/sh -c 'exec env A=/x /opt/llama-server --model /m.gguf -c 8192 2>>/var/log/x'\n",
+        {"command": ["/opt/llama-server"], "args": {"ctx-size": 8192}}, ()),
+    "groups": (
+        "models:\n  A: {cmd: llama-server -m /a.gguf}\ngroups:\n  both: {swap: false, members: [A]}\n", {"profile": "A"},
+        ("groups: sparkdash decides by measured memory what runs together",)),
+    "a model after a flag with one value": ("vllm serve --max-model-len 4096 own/model", {"models": {"target": {"hf": "own/model"}}}, ()),
+    "a list that is not known to be one": (
+        "vllm serve own/model --own-flag a b c", {"args": None},
+        ("unknown: --own-flag a b c: has 3 values, and is not known to take a list",)),
+    "flags of every shape": (
+        "vllm serve --trust-remote-code a/b --max_model_len=5 -tp 2 --a.b.c 1 --a.d x --j '{\"k\": [1]}' --r 1 --r 2 --n -1",
+        {"profile": "b", "models": AB, "nodes": 2, "args": {
+            "trust-remote-code": True, "max-model-len": 5, "tensor-parallel-size": 2, "a": {"b": {"c": 1}, "d": "x"},
+            "j": {"k": [1]}, "r": 2, "n": -1}}, ()),
+    "addresses of ranks, which are found at a start": (
+        "vllm serve a/b -tp 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29501 --headless",
+        {"nodes": 2, "args": {"tensor-parallel-size": 2}}, ("dropped: --master-addr",)),
+    "a recipe's default of zero is a flag, null and false are none": (
+        "recipe_version: '2'\nmodel: org/x\nruntime: vllm\ncontainer: i:1\n"
+        "defaults: {seed: 0, enforce_eager: false, max_num_seqs: null, port: 8000}\n", {"args": {"seed": 0}}, ()),
+    "a flag precedes its variable": (
+        "docker run -e LLAMA_ARG_CTX_SIZE=1 -e LLAMA_ARG_JINJA=0 ghcr.io/ggml-org/llama.cpp:server -m /m.gguf -c 2",
+        {"args": {"ctx-size": 2}}, ()),
+    "an array that a branch replaces": (
+        """case $1 in
+fast) ARGS=(--speculative-config '{"method": "mtp"}' --max-num-seqs 4) ;;
+*) ARGS=(--max-num-seqs 8) ;;
+esac
+podman run img vllm serve a/b "${ARGS[@]}"
+""", {"args": {"max-num-seqs": 8}}, ("not --speculative-config",)),
+    "an exported text that a branch replaces": (
+        "export A=zzz P=/a\nif true; then\n  export A=2 P+=/b\nfi\nvllm serve a/b --seed $A\n",
+        {"args": {"seed": 2}, "env": {"A": "2", "P": "/a/b"}}, ("$A: is assigned more than once and the last text holds, not zzz",)),
+    "a text of another branch whose flags are the same": (
+        'case "$1" in\n a) M=a/small; D="--seed 1" ;;\n b) M=a/big; D="--seed 2" ;;\nesac\nvllm serve $M $D\n',
+        {"models": {"target": {"hf": "a/big"}}},
+        ("$M: is assigned more than once and the last text holds, not a/small", "not --seed 1")),
+    "arguments of a shell's script": (
+        """docker run img sh -c 'exec vllm serve "$1" --max-num-seqs "$2"' sh a/b 4 zzz""",
+        {"models": AB, "args": {"max-num-seqs": 4}}, ("unknown: zzz: ",)),
+    "all arguments of a shell's script": (
+        """docker run img bash -c 'vllm serve a/b "$@"' -- --dtype auto""", {"models": AB, "args": {"dtype": "auto"}}, ()),
+    "an own build of vLLM, by its image and its model": (
+        "docker run opea/vllm-gaudi:1.4 --model a/b --dtype auto", {"engine": "vllm", "models": AB}, ()),
+    "names of a llama-swap configuration that lead nowhere": (
+        """models:
+  a: {cmd: llama-server -m /m.gguf, aliases: [ok, "--no alias"], filters: {strip_params: "suffix, top_k"}}
+hooks: {on_startup: {preload: [gone], later: 1}, on_end: 1}
+""", {"serves": ["ok"], "request_strip": ["suffix", "top_k"]},
+        ("--no alias", "hooks.on_startup.preload: 'gone'", "hooks.on_startup.later", "hooks.on_end")),
+    "quotes within a quadlet's words, as podman's parser has them": (
+        """[Container]
+Image=vllm/vllm-openai:v1
+PodmanArgs=--health-cmd="curl -sf http://localhost:8080/health || exit 1" --shm-size 4g
+Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
+""", {"image": "vllm/vllm-openai:v1", "shm_size": "4g", "args": {"default-chat-template-kwargs": {"a": "b c"}}}, ()),
+    "a line of a unit that a later one replaces": (
+        "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model a/zzz\nExec=--model c/d\n", {"models": {"target": {"hf": "c/d"}}},
+        ("Container.Exec: is given more than once; the last one holds, not --model a/zzz",)),
+    "a text that is evaluated": (
+        'C="vllm serve a/b"\nC+=" --seed 5"\neval "$C --dtype auto"\n', {"args": {"seed": 5, "dtype": "auto"}}, ()),
+    "a flag of Python's own": ("python3 -u -m vllm.entrypoints.openai.api_server --model a/b", {"models": AB}, ()),
+    **{f"lines of a compose command, joined by {style}": (
+        f"services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: {style}\n      --model a/b \\\n      --seed 5\n",
+        {"models": AB, "args": {"seed": 5}}, ()) for style in "|>"},
+    **{line: (line, {"models": {"target": {"path": "/m.gguf"}}, "args": args}, (told,)) for line, args, told in (
+        ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}, NO_WORDS), ("llama-server -m /m.gguf ${MORE}", None, NO_WORDS),
+        ("llama-server $MORE -m /m.gguf -c 4096", {"ctx-size": 4096}, NO_WORDS),
+        ('llama-server -m /m.gguf -np 2 "$@"', {"parallel": 2}, NO_WORDS),
+        ("llama-server -m /m.gguf -np 2 > log 2>&1", {"parallel": 2}, REDIRECTED),
+        ("llama-server -m /m.gguf -np 2 \\\n  >log &", {"parallel": 2}, REDIRECTED),
+    )},
+    **{f"an array that may be empty: {word}": (
+        f"m=(-v /a:/b)\npodman run {word} {IMAGE} --model a/b\n",
+        {"image": IMAGE, "mounts": [{"source": "/a", "target": "/b", "read_only": False}]}, ())
+       for word in ('${m[@]+"${m[@]}"}', '${m[@]:+"${m[@]}"}', '"${m[@]:-}"', '"${m[@]-}"', "${m[@]}")},
+    **{line: (f"{line}\nvllm serve a/b\n", {"models": AB}, ("another script, which is not read",)) for line in (". ./.env", 'source "$HOME/x.env"')},
+    **{program: (f"/opt/{program} -m /m/a.gguf", {"command": [f"/opt/{program}"]}, ())
+       for program in ("llama-server-latest", "llama-server-cuda13", "llama-server-b6500")},
+    **{line: (line, {"engine": "vllm", "models": AB, "args": {"seed": 1}}, ()) for line in (
+        "docker run eugr/spark-vllm:1 serve a/b --seed 1", "nerdctl run img vllm serve a/b --seed 1",
+        'docker run --entrypoint \'["vllm", "serve"]\' img a/b --seed 1',
+        "Y=a\npodman run img vllm serve ${X:-$Y/b} --seed ${S:-${T:-1}}", "podman run img vllm serve a/b ${DEBUG:+--debug} --seed 1",
+        "podman run img bash -c -i 'vllm serve a/b --seed 1'", "podman run img bash -i -lc 'exec vllm serve a/b --seed 1'",
+        'bash -lc "vllm serve a/b --seed 1"', "sudo -E podman run img vllm serve a/b --seed 1", "$ podman run img vllm serve a/b --seed 1",
+        "uv run --with ray vllm serve a/b --seed 1", "cat > note <<'EOF'\n  it's open (\nEOF\nvllm serve a/b --seed 1",
+        "python3.12 -m vllm.entrypoints.openai.api_server --model a/b --seed 1", "/opt/bin/vllm-0.19.1 serve a/b --seed 1",
+    )},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "made", "told"), READ.values(), ids=READ)
+def test_the_engine_is_told_what_the_text_says(text: str, made: dict[str, Any], told: tuple[str, ...]) -> None:
+    """The one profile has these fields (None: not that one), and the report these words (`!`: not those)."""
+    imported = importers.import_profiles(text)
+    (profile,) = imported.profiles
+    assert {key: profile.get(key) for key in made} == made
+    assert not [words for words in told if (words.removeprefix("!") in said(imported)) is words.startswith("!")]
+    assert "hf_abc" not in str(imported)
+    assert imported.settings == ()
 
 
 @pytest.mark.parametrize(
@@ -90,171 +239,12 @@ def test_what_is_refused_is_named_by_what_came_nearest(text: str, told: str) -> 
         importers.import_profiles(text)
 
 
-def test_labels_of_a_case_are_no_steps() -> None:
-    text = 'case "$1" in\n  nomic)\n    X="--max-num-seqs 4"\n    ;;\n  a|*) X= ;;\nesac\nvllm serve a/b --dtype auto\n'
-    imported = importers.import_profiles(text)
-    assert imported.profiles[0]["args"] == {"dtype": "auto"}
-    assert "a step beside the engine" not in said(imported)
-
-
-@pytest.mark.parametrize("word", ['${m[@]+"${m[@]}"}', '${m[@]:+"${m[@]}"}', '"${m[@]:-}"', '"${m[@]-}"', "${m[@]}"])
-def test_an_array_that_may_be_empty_gives_its_words(word: str) -> None:
-    made = only(f"m=(-v /a:/b)\npodman run {word} {IMAGE} --model a/b\n")
-    assert made["image"] == IMAGE
-    assert made["mounts"] == [{"source": "/a", "target": "/b", "read_only": False}]
-
-
-def test_an_argument_that_must_be_given_stays_one_word() -> None:
-    imported = importers.import_profiles("R=${1:?usage: x.sh recipes/<model>.env}\nvllm serve a/b --dtype auto\n")
-    assert imported.profiles[0]["args"] == {"dtype": "auto"}
-    assert "a step beside the engine" not in said(imported)
-
-
-@pytest.mark.parametrize("line", [". ./.env", 'source "$HOME/x.env"'])
-def test_a_script_that_is_read_in_is_named(line: str) -> None:
-    assert "another script, which is not read" in said(importers.import_profiles(f"{line}\nvllm serve a/b\n"))
-
-
-def test_an_array_that_the_script_never_fills_gives_no_word() -> None:
-    imported = importers.import_profiles(f'podman run ${{m[@]+"${{m[@]}}"}} {IMAGE} --model a/b\n')
-    assert imported.profiles[0]["image"] == IMAGE
-    assert "${m[@]+" in said(imported)
-
-
-def test_blanks_behind_a_continuation_do_not_end_the_command() -> None:
-    imported = importers.import_profiles(f"podman run \\ \n  {IMAGE} --model a/b \\\t \n --dtype auto\n")
-    assert imported.profiles[0]["args"] == {"dtype": "auto"}
-    assert "rewritten: \\:" in said(imported)
-
-
-@pytest.mark.parametrize("program", ["llama-server-latest", "llama-server-cuda13", "llama-server-b6500"])
-def test_a_program_with_its_build_behind_its_name_is_known(program: str) -> None:
-    assert only(f"/opt/{program} -m /m/a.gguf")["command"] == [f"/opt/{program}"]
-
-
 def test_a_compose_file_s_folder_holds_its_relative_volumes() -> None:
     text = (
         f"services:\n  a:\n    image: {IMAGE}\n    command: --model a/b\n    volumes: [./models:/models, ../x:/x:ro]\n"
     )
     (made,) = importers.import_profiles(text, folder="/srv/stack").profiles
     assert [one["source"] for one in made["mounts"]] == ["/srv/stack/models", "/srv/x"]
-
-
-def test_aliases_inside_of_anchors_are_read() -> None:
-    text = f"""
-x-env: &env {{A: "1"}}
-x-base: &base
-  image: {IMAGE}
-  environment: *env
-services:
-  a: {{<<: *base, command: --model a/b}}
-"""
-    assert only(text)["env"] == {"A": "1"}
-
-
-def test_solo_means_one_rank_for_the_drafter_too() -> None:
-    recipe = """
-recipe_version: "1"
-model: a/b
-container: vllm-node
-solo_only: true
-defaults: {tensor_parallel: 2}
-command: |
-  vllm serve a/b -tp {tensor_parallel} --speculative-config '{{"method":"dflash","model":"c/d","draft_tensor_parallel_size":{tensor_parallel}}}'
-"""
-    imported = importers.import_profiles(recipe)
-    assert imported.profiles[0]["args"] == {"speculative-config": {"method": "dflash", "model": "{drafter}"}}
-    assert "draft_tensor_parallel_size: solo_only" in said(imported)
-
-
-def test_groups_are_named_and_left_out() -> None:
-    text = "models:\n  A: {cmd: llama-server -m /a.gguf}\ngroups:\n  both: {swap: false, members: [A]}\n"
-    imported = importers.import_profiles(text)
-    assert imported.settings == ()
-    assert "groups: sparkdash decides by measured memory what runs together" in said(imported)
-
-
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_doubled_braces_of_a_recipe_are_json(version: str) -> None:
-    recipe = (
-        f"recipe_version: '{version}'\ncontainer: img\nmodel: a/b\ndefaults: {{port: 1}}\n"
-        """command: |\n  vllm serve a/b --media-io-kwargs '{{"video": {{"fps": 2}}}}' --port {port}\n"""
-    )
-    assert only(recipe)["args"] == {"media-io-kwargs": {"video": {"fps": 2}}}
-
-
-def test_an_unquoted_variable_is_split_into_words_and_a_quoted_one_is_not() -> None:
-    line = (
-        'OPTS="-e A=1 --gpus all"\nEXTRA="--max-num-seqs 4 --enforce-eager"\nNONE=\n'
-        'podman run $OPTS $NONE img vllm serve a/b $EXTRA --chat-template "a $EXTRA" --x=1$NONE'
-    )
-    profile = only(line)
-    assert profile["env"] == {"A": "1"}
-    assert "gpu" not in profile
-    assert profile["args"] == {
-        "max-num-seqs": 4,
-        "enforce-eager": True,
-        "chat-template": "a --max-num-seqs 4 --enforce-eager",
-        "x": 1,
-    }
-
-
-@pytest.mark.parametrize("line", ["--port 8000${TP:+ --seed $TP}", "$PORT$SEED", "$PORT_AND$NONE--seed 2"])
-def test_white_space_at_the_ends_of_an_unquoted_variable_separates_words(line: str) -> None:
-    given = 'TP=2\nPORT="--max-num-seqs 4"\nSEED=" --seed 2"\nPORT_AND="--max-num-seqs 4 "\nNONE=\n'
-    assert only(f"{given}vllm serve a/b {line}")["args"]["seed"] == 2
-
-
-def test_short_flags_become_their_long_ones_and_unknown_ones_are_named() -> None:
-    llama = only("llama-server -m /m/x.gguf -ot exps=CPU -ot attn=CUDA0 -ts 1,1 --lora a.gguf --lora b.gguf -ncmoe 3")
-    assert llama["args"] == {
-        "override-tensor": ["exps=CPU", "attn=CUDA0"],
-        "tensor-split": "1,1",
-        "lora": ["a.gguf", "b.gguf"],
-        "n-cpu-moe": 3,
-    }
-    imported = importers.import_profiles("vllm serve a/b -O3 -dcp 2 -zz 9")
-    assert imported.profiles[0]["args"] == {"optimization-level": 3, "decode-context-parallel-size": 2}
-    assert "unknown: -zz: a short flag that is not known, left out with its value" in said(imported)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "docker run eugr/spark-vllm:1 serve a/b --seed 1",
-        'docker run --entrypoint \'["vllm", "serve"]\' img a/b --seed 1',
-        "nerdctl run img vllm serve a/b --seed 1",
-        "Y=a\npodman run img vllm serve ${X:-$Y/b} --seed ${S:-${T:-1}}",
-        "podman run img vllm serve a/b ${DEBUG:+--debug} --seed 1",
-        "podman run img bash -c -i 'vllm serve a/b --seed 1'",
-        "podman run img bash -i -lc 'exec vllm serve a/b --seed 1'",
-        "sudo -E podman run img vllm serve a/b --seed 1",
-        "$ podman run img vllm serve a/b --seed 1",
-        "uv run --with ray vllm serve a/b --seed 1",
-        "cat > note <<'EOF'\n  it's open (\nEOF\nvllm serve a/b --seed 1",
-        "python3.12 -m vllm.entrypoints.openai.api_server --model a/b --seed 1",
-        "/opt/bin/vllm-0.19.1 serve a/b --seed 1",
-    ],
-)
-def test_common_ways_to_start_an_engine_are_understood(line: str) -> None:
-    profile = only(line)
-    assert (profile["engine"], profile["models"], profile["args"]) == ("vllm", {"target": {"hf": "a/b"}}, {"seed": 1})
-
-
-def test_steps_beside_the_engine_are_named() -> None:
-    inner = "cd /w && pip install flash-x && export VLLM_A=1 && VLLM_B=2 vllm serve a/b"
-    imported = importers.import_profiles(f"podman run img bash -c '{inner}'")
-    assert imported.profiles[0]["env"] == {"VLLM_A": "1", "VLLM_B": "2"}
-    assert "dropped: pip install flash-x: a step beside the engine" in said(imported)
-    assert "cd /w" not in said(imported)
-
-
-def test_exported_variables_reach_the_engine_and_secrets_only_by_name() -> None:
-    imported = importers.import_profiles("export VLLM_A=1 HF_TOKEN=hf_abc\nvllm serve a/b")
-    assert (imported.profiles[0]["env"], imported.profiles[0]["env_from"]) == ({"VLLM_A": "1"}, ["HF_TOKEN"])
-    assert "hf_abc" not in str(imported)
-    named = only("export CACHE=/c HF_TOKEN=hf_abc\npodman run -e CACHE -e HF_TOKEN img vllm serve a/b")
-    assert (named["env"], named["env_from"]) == ({"CACHE": "/c"}, ["HF_TOKEN"])
 
 
 SWAP = """
@@ -343,34 +333,6 @@ def test_every_mod_of_a_recipe_is_named_in_the_report_and_in_the_profile() -> No
     assert "mods" not in said(importers.import_profiles(recipe.replace("- mods/fix-one\n- '@own/two'\n", "# none\n")))
 
 
-def test_a_recipe_for_one_box_takes_no_second_one_from_its_ranks() -> None:
-    recipe = (
-        "container: img\nmodel: a/b\nsolo_only: true\ndefaults: {tensor_parallel: 2}\n"
-        "command: vllm serve a/b -tp {tensor_parallel} --distributed-executor-backend ray\n"
-    )
-    imported = importers.import_profiles(recipe)
-    assert imported.profiles[0].get("nodes", 1) == 1
-    assert not imported.profiles[0].get("args")
-    assert "tensor-parallel-size" in said(imported)
-    assert "--distributed-executor-backend" in said(imported)
-
-
-def test_a_word_in_angle_brackets_is_a_redirection_and_is_named() -> None:
-    imported = importers.import_profiles("vllm serve a/b --data-parallel-address <leader_ip> --seed 1 2>&1 >/dev/null")
-    assert "dropped: <leader_ip: is a redirection" in said(imported)
-    assert "/dev/null" not in said(imported)
-
-
-def test_flags_of_another_branch_are_named() -> None:
-    text = (
-        'if [ -n "$A" ]; then\nM="--gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G"\nelse\n'
-        'M="--gpu-memory-utilization 0.9"\nfi\nvllm serve a/b $M\n'
-    )
-    assert only(text)["args"] == {"gpu-memory-utilization": 0.9}
-    assert "dropped: $M" in said(importers.import_profiles(text))
-    assert "not --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G" in said(importers.import_profiles(text))
-
-
 def test_quotes_in_a_compose_file_s_values_are_characters() -> None:
     text = """
 services:
@@ -389,28 +351,3 @@ services:
     one, two = importers.import_profiles(text).profiles
     assert one["args"] == {"speculative-config": {"method": "mtp", "n": 3}, "chat-template": "it's ${X}"}
     assert two["args"] == {"max-model-len": 4096}
-
-
-def test_a_comment_with_a_macro_of_several_lines_is_a_comment() -> None:
-    text = (
-        "macros:\n  engine: >\n    /opt/llama-server-ec9e0301 --port ${PORT}\n"
-        "models:\n  one:\n    cmd: |\n      # ${engine} is above\n      ${engine}\n      --model /m.gguf\n      --ctx-size 8192\n"
-    )
-    made = only(text)
-    assert (made["command"], made["args"]) == (["/opt/llama-server-ec9e0301"], {"ctx-size": 8192})
-
-
-def test_a_command_s_output_stays_the_name_of_its_variable() -> None:
-    """Its own quotes would end those of the words around it."""
-    text = (
-        "G=$(awk 'BEGIN {\n printf \"%.2f\", 1\n}')\n"
-        "docker run --gpus all img bash -c \"exec vllm serve a/b --gpu-memory-utilization '${G}' --max-num-seqs 4\"\n"
-    )
-    assert only(text)["args"] == {"gpu-memory-utilization": "${G}", "max-num-seqs": 4}
-
-
-def test_a_shell_around_a_command_is_taken_off() -> None:
-    cmd = "/bin/sh -c 'exec env A=/x /opt/llama-server --model /m.gguf -c 8192 2>>/var/log/x'"
-    made = only(f"models:\n  one:\n    cmd: {cmd}\n")
-    assert (made["command"], made["args"]) == (["/opt/llama-server"], {"ctx-size": 8192})
-    assert only('bash -lc "vllm serve a/b --seed 1"')["args"] == {"seed": 1}

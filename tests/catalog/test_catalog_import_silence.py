@@ -122,11 +122,6 @@ def test_the_form_is_told_by_the_keys_of_the_whole_file(name: str, form: str, pr
     assert [one["profile"] for one in imported.profiles] == [profile]
 
 
-def test_a_script_with_a_document_inside_stays_a_script() -> None:
-    text = "cat <<EOF > x.yaml\nmodels:\n  a: {cmd: x}\nEOF\npodman run img vllm serve a/b\n"
-    assert importers.import_profiles(text).form == "command line"
-
-
 @pytest.mark.parametrize(
     ("name", "args"), [("E1", {"ctx-size": 65536, "n-gpu-layers": 99}), ("E2", {"ctx-size": 65536, "parallel": 2})]
 )
@@ -137,12 +132,6 @@ def test_variables_that_stand_for_flags_become_flags(name: str, args: dict[str, 
     assert profile["models"]["target"]["path"].startswith("/models/")
     assert "env" not in profile
     assert "rewritten: LLAMA_ARG_CTX_SIZE: as the flag --ctx-size" in said(imported)
-
-
-def test_a_flag_precedes_its_variable() -> None:
-    text = "docker run -e LLAMA_ARG_CTX_SIZE=1 -e LLAMA_ARG_JINJA=0 ghcr.io/ggml-org/llama.cpp:server -m /m.gguf -c 2"
-    (profile,) = importers.import_profiles(text).profiles
-    assert profile["args"] == {"ctx-size": 2}
 
 
 def test_an_image_s_engine_does_not_run_behind_another_entrypoint() -> None:
@@ -176,24 +165,6 @@ def test_what_starts_the_engine_in_its_own_way_is_named() -> None:
     assert "models.d.cmd: starts no engine" in words
 
 
-def test_a_branch_that_is_overwritten_names_the_flags_that_it_loses() -> None:
-    text = """case $1 in
-fast) ARGS=(--speculative-config '{"method": "mtp"}' --max-num-seqs 4) ;;
-*) ARGS=(--max-num-seqs 8) ;;
-esac
-podman run img vllm serve a/b "${ARGS[@]}"
-"""
-    assert "not --speculative-config" in said(importers.import_profiles(text))
-
-
-def test_an_exported_text_that_a_branch_replaces_is_named() -> None:
-    """As `export` wrote it no word of the first text was left."""
-    text = "export A=zzz P=/a\nif true; then\n  export A=2 P+=/b\nfi\nvllm serve a/b --seed $A\n"
-    imported = importers.import_profiles(text)
-    assert (imported.profiles[0]["args"], imported.profiles[0]["env"]) == ({"seed": 2}, {"A": "2", "P": "/a/b"})
-    assert "$A: is assigned more than once and the last text holds, not zzz" in said(imported)
-
-
 def test_the_name_that_clients_use_stays_an_alias() -> None:
     """Of a service without `container_name`, and where `--name` gives the profile another one."""
     text = "services: {chat: {image: vllm/vllm-openai, command: --model a/b --served-model-name qwen}}"
@@ -201,49 +172,6 @@ def test_the_name_that_clients_use_stays_an_alias() -> None:
     assert (profile["profile"], profile["serves"]) == ("chat", ["qwen"])
     (renamed,) = importers.import_profiles("models: {old: {cmd: llama-server -m /m.gguf}}", "new").profiles
     assert (renamed["profile"], renamed["serves"]) == ("new", ["old"])
-
-
-@pytest.mark.parametrize(("line", "args"), [
-    ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}),
-    ("llama-server $MORE -m /m.gguf -c 4096", {"ctx-size": 4096}), ("llama-server -m /m.gguf ${MORE}", {}),
-    ('llama-server -m /m.gguf -np 2 "$@"', {"parallel": 2}),
-    ("llama-server -m /m.gguf -np 2 > log 2>&1", {"parallel": 2}),
-    ("llama-server -m /m.gguf -np 2 \\\n  >log &", {"parallel": 2}),
-])  # fmt: skip
-def test_what_stands_behind_a_value_takes_nothing_from_it(line: str, args: dict[str, Any]) -> None:
-    """A variable for further words took the flag before it, or the model's place; a redirection the value itself."""
-    imported = importers.import_profiles(line)
-    (profile,) = imported.profiles
-    assert (profile["models"], profile.get("args", {})) == ({"target": {"path": "/m.gguf"}}, args)
-    told = "is a redirection to the shell" if ">" in line else "stands for words that are not in the text"
-    assert told in said(imported)
-
-
-def test_words_behind_a_shell_s_script_fill_its_arguments() -> None:
-    text = """docker run img sh -c 'exec vllm serve "$1" --max-num-seqs "$2"' sh a/b 4 zzz"""
-    imported = importers.import_profiles(text)
-    (profile,) = imported.profiles
-    assert (profile["models"], profile["args"]) == ({"target": {"hf": "a/b"}}, {"max-num-seqs": 4})
-    assert "unknown: zzz: " in said(imported)
-    (rest,) = importers.import_profiles("""docker run img bash -c 'vllm serve a/b "$@"' -- --dtype auto""").profiles
-    assert rest["args"] == {"dtype": "auto"}
-
-
-def test_an_own_build_of_vllm_is_told_by_its_image_and_its_model() -> None:
-    (profile,) = importers.import_profiles("docker run opea/vllm-gaudi:1.4 --model a/b --dtype auto").profiles
-    assert (profile["engine"], profile["models"]) == ("vllm", {"target": {"hf": "a/b"}})
-
-
-def test_names_of_a_llama_swap_configuration_that_lead_nowhere_are_named() -> None:
-    text = """models:
-  a: {cmd: llama-server -m /m.gguf, aliases: [ok, "--no alias"], filters: {strip_params: "suffix, top_k"}}
-hooks: {on_startup: {preload: [a, gone], later: 1}, on_end: 1}
-"""
-    imported = importers.import_profiles(text)
-    (profile,) = imported.profiles
-    assert (profile["serves"], profile["request_strip"]) == (["ok"], ["suffix", "top_k"])
-    for name in ("--no alias", "hooks.on_startup.preload: 'gone'", "hooks.on_startup.later", "hooks.on_end"):
-        assert name in said(imported)
 
 
 def test_llama_swap_preloads_a_model_by_its_alias() -> None:
@@ -301,40 +229,6 @@ def test_the_time_of_a_start_is_named_unless_an_export_wrote_it() -> None:
     assert "Service.TimeoutStartSec" not in said(importers.import_profiles(f"{unit}1800\n"))
 
 
-def test_quotes_within_a_quadlet_s_words_belong_to_the_word() -> None:
-    """As podman's own parser has it."""
-    unit = """[Container]
-Image=vllm/vllm-openai:v1
-PodmanArgs=--health-cmd="curl -sf http://localhost:8080/health || exit 1" --shm-size 4g
-Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
-"""
-    (made,) = importers.import_profiles(unit).profiles
-    assert (made["image"], made["shm_size"]) == ("vllm/vllm-openai:v1", "4g")
-    assert made["args"] == {"default-chat-template-kwargs": {"a": "b c"}}
-
-
-def test_the_text_of_another_branch_is_named_also_where_its_flags_are_the_same() -> None:
-    text = 'case "$1" in\n a) M=a/small; D="--seed 1" ;;\n b) M=a/big; D="--seed 2" ;;\nesac\nvllm serve $M $D\n'
-    imported = importers.import_profiles(text)
-    assert imported.profiles[0]["models"] == {"target": {"hf": "a/big"}}
-    assert "$M: is assigned more than once and the last text holds, not a/small" in said(imported)
-    assert "not --seed 1" in said(imported)
-
-
-def test_lines_of_a_compose_command_that_end_in_a_backslash_go_on() -> None:
-    text = "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: %s\n      --model a/b \\\n      --seed 5\n"
-    for style in ("|", ">"):
-        (profile,) = importers.import_profiles(text % style).profiles
-        assert (profile["models"], profile["args"]) == ({"target": {"hf": "a/b"}}, {"seed": 5})
-
-
-def test_a_text_that_is_evaluated_is_read_and_python_s_own_flag_hides_no_module() -> None:
-    evaluated = importers.import_profiles('C="vllm serve a/b"\nC+=" --seed 5"\neval "$C --dtype auto"\n')
-    assert evaluated.profiles[0]["args"] == {"seed": 5, "dtype": "auto"}
-    (profile,) = importers.import_profiles("python3 -u -m vllm.entrypoints.openai.api_server --model a/b").profiles
-    assert profile["models"] == {"target": {"hf": "a/b"}}
-
-
 TOKEN, WORD = "hf_" + "Zz9" * 8, "hunter2secret"
 HOLDING = {
     "steps": f'curl -H "Authorization: Bearer {TOKEN}" x\nhf login --token {WORD}\nvllm serve a/b',
@@ -364,10 +258,3 @@ def test_no_import_repeats_a_secret(text: str) -> None:
 def test_a_profile_of_sparkdash_is_told_to_be_one() -> None:
     with pytest.raises(ProfileError, match="is a profile of sparkdash already"):
         importers.import_profiles("profile: a\nengine: llamacpp\nmodels: {target: {path: /m.gguf}}\n")
-
-
-def test_a_line_of_a_unit_that_a_later_one_replaces_is_named() -> None:
-    text = "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model a/zzz\nExec=--model c/d\n"
-    imported = importers.import_profiles(text)
-    assert imported.profiles[0]["models"] == {"target": {"hf": "c/d"}}
-    assert "Container.Exec: is given more than once; the last one holds, not --model a/zzz" in said(imported)
