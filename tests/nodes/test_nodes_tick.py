@@ -1,4 +1,4 @@
-"""Lines of a node's stream: a node may lie, be cut off, or be another version."""
+"""Lines of a node's stream, and the rates of its links: counters that begin anew, or are read late."""
 
 from __future__ import annotations
 
@@ -6,127 +6,116 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from sparkdash.nodes.agent.tick import LINE_LIMIT, NAMES_LIMIT, parse_tick
-from sparkdash.units import printable
+from sparkdash.domain.metric import LinkSample
+from sparkdash.nodes.agent.tick import LinkRates, PortCount, read_tick
 
 GOOD: dict[str, Any] = {
     "clock": 1.8e9, "at": 1000.5, "id": 7,
     "memory": {"total": 100, "available": 60, "free": 10, "page_cache": 30, "swap_total": 8, "swap_used": 2, "pressure": 0.1},
     "gpu": {"name": "NVIDIA GB10", "utilization": 0.5, "power_w": 45.5, "temperature_c": 60, "throttle": ["thermal"], "driver": "580"},
     "interfaces": [{"name": "eth0", "index": 2, "received": 10, "sent": 20, "errors": 1, "up": True, "gbit": 10.0}],
-    "rdma": [{"name": "rocep1s0f1", "received": 3, "sent": 4, "errors": 0, "up": True, "gbit": 100}],
-    "engines": {"sparkdash-a": 50}, "guarded": True, "kills": [],
+    "rdma": [{"name": "rocep1s0f1", "unit": 4, "received": 3, "sent": 4, "errors": 0, "up": True, "gbit": 100}],
+    "engines": {"sparkdash-a": 50}, "guarded": True,
+    "kills": [{"id": "kill-1", "clock": 5.0, "available": 3, "floor": 9, "processes": None, "of_a_later_version": 1}],
 }  # fmt: skip
 
 
-def line(**changes: Any) -> str:
-    return json.dumps({**GOOD, **changes})
-
-
-def test_a_line_is_read_whole() -> None:
-    tick = parse_tick(line())
+def test_a_line_is_read_whole_also_with_a_report_of_another_version() -> None:
+    tick = read_tick(json.dumps(GOOD))
+    assert tick is not None
     assert tick.memory is not None
     assert (tick.memory.total, tick.memory.available, tick.memory.pressure) == (100, 60, 0.1)
     assert tick.gpu is not None
     assert (tick.gpu.name, tick.gpu.power_w, tick.gpu.sm_clock_mhz) == ("NVIDIA GB10", 45.5, None)
-    assert [(port.name, port.rdma, port.unit) for port in tick.ports] == [("eth0", False, 1), ("rocep1s0f1", True, 4)]
-    assert (tick.answers, tick.engines, tick.guarded) == (7, {"sparkdash-a": 50}, True)
+    assert [(port.name, port.rdma) for port in (*tick.interfaces, *tick.rdma)] == [
+        ("eth0", False),
+        ("rocep1s0f1", True),
+    ]
+    assert (tick.id, tick.engines, tick.guarded) == (7, {"sparkdash-a": 50}, True)
+    assert [(act.id, act.container) for act in tick.kills] == [("kill-1", None)]
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        "", "{", "null", "[]", '"tick"', "Welcome to Ubuntu 24.04", line()[:-40], "[" * 60_000, '{"clock": NaN, "at": 1}',
-        '{"clock": 1e999, "at": 1}', '{"clock": "1", "at": 1}', '{"clock": true, "at": 1}', '{"clock": -1, "at": 1}',
-        '{"clock": 1}', "9" * 5000, '{"clock": 1, "at": ' + "9" * 5000 + "}",
-    ],
-)  # fmt: skip
-def test_what_is_no_tick_is_refused_with_a_reason(sent: str) -> None:
-    with pytest.raises(ValueError, match=r"the line .*"):
-        parse_tick(sent)
+@pytest.mark.parametrize("sent", ["", "null", "Welcome to Ubuntu 24.04", json.dumps(GOOD)[:-40], '{"clock": 1}'])
+def test_what_is_no_tick_is_passed_over(sent: str) -> None:
+    assert read_tick(sent) is None
 
 
-def test_a_line_without_end_is_refused_by_its_length() -> None:
-    with pytest.raises(ValueError, match="more than"):
-        parse_tick(line(filler="x" * LINE_LIMIT))
+def eth(received: int | None, sent: int | None = 0, errors: int | None = 0, index: int = 2) -> PortCount:
+    """Counters of an interface of 10 Gb/s."""
+    return PortCount(name="eth0", received=received, sent=sent, errors=errors, up=True, gbit=10.0, index=index)
 
 
-@pytest.mark.parametrize(
-    "memory",
-    [
-        None, 5, "much", [], {}, {"total": 100}, {"total": 0, "available": 0, "free": 0},
-        {"total": 100, "available": 101, "free": 1}, {"total": 100, "available": -1, "free": 1},
-        {"total": 100.5, "available": 1, "free": 1}, {"total": True, "available": 1, "free": 1},
-        {"total": 2**70, "available": 1, "free": 1}, {"total": "100", "available": 1, "free": 1},
-    ],
-)  # fmt: skip
-def test_memory_that_cannot_be_true_is_unknown(memory: object) -> None:
-    assert parse_tick(line(memory=memory)).memory is None
+def roce(received: int | None, sent: int | None = 0) -> PortCount:
+    """Counters of an RDMA port of 100 Gb/s, in units of four octets."""
+    return PortCount(name="rocep1s0f1", received=received, sent=sent, errors=0, up=True, gbit=100.0, unit=4)
 
 
-@pytest.mark.parametrize("pressure", [-0.1, 1.5, "0.1", None, True, 1e400])
-def test_a_pressure_beyond_its_range_is_unknown_and_the_memory_stays(pressure: object) -> None:
-    memory = parse_tick(line(memory={**GOOD["memory"], "pressure": pressure})).memory
-    assert memory is not None
-    assert memory.pressure is None
+def last(rates: LinkRates, *readings: tuple[float, PortCount]) -> LinkSample:
+    """The sample after these readings."""
+    for at, port in readings:
+        (sample,) = rates.add(at, [port])
+    return sample
 
 
-def test_figures_of_a_gpu_beyond_their_range_are_unknown() -> None:
-    gpu = parse_tick(line(gpu={"utilization": 5, "power_w": -3, "temperature_c": "hot", "throttle": [3, "x"]})).gpu
-    assert gpu is not None
-    assert (gpu.utilization, gpu.power_w, gpu.temperature_c, gpu.throttle) == (None, None, None, ("x",))
+def test_a_rate_is_bytes_over_the_time_of_the_node_itself() -> None:
+    sample = last(LinkRates(), (100.0, eth(1000, 500)), (102.0, eth(5000, 700)))
+    assert (sample.received_bytes_s, sample.sent_bytes_s) == (2000.0, 100.0)
 
 
-@pytest.mark.parametrize("gpu", [None, [], "GB10", 3])
-def test_a_box_without_a_gpu_has_none(gpu: object) -> None:
-    assert parse_tick(line(gpu=gpu)).gpu is None
+def test_bytes_add_up_over_the_connection_and_a_counter_that_begins_anew_takes_none_away() -> None:
+    rates = LinkRates()
+    assert last(rates, (100.0, eth(1000, 500))).received_bytes is None
+    sample = last(rates, (102.0, eth(5000, 700)), (103.0, eth(6000, 700)), (104.0, eth(10, 5)), (105.0, eth(20, 9)))
+    assert (sample.received_bytes, sample.sent_bytes) == (5010, 204)
+    assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes == 4_000_000
 
 
-def test_names_that_would_steer_a_terminal_or_another_row_are_left_out() -> None:
-    ports = [{"name": name, "received": 1} for name in ("\x1b[2J", "a" * 500, "", 5, None, "ok")]
-    assert [port.name for port in parse_tick(line(interfaces=ports, rdma=[])).ports] == ["ok"]
+def test_an_rdma_count_stands_for_four_octets() -> None:
+    assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes_s == 4_000_000
 
 
-def test_a_node_with_thousands_of_ports_or_containers_is_cut() -> None:
-    many = [{"name": f"veth{at}", "received": 1} for at in range(500)]
-    tick = parse_tick(line(interfaces=many, rdma=None, engines={f"c{at}": 1 for at in range(500)}))
-    assert len(tick.ports) == NAMES_LIMIT
-    assert len(tick.engines) == NAMES_LIMIT
+def test_the_first_reading_and_one_without_a_counter_have_no_rate() -> None:
+    assert last(LinkRates(), (0.0, eth(1000))).received_bytes_s is None
+    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(None))).received_bytes_s is None
+    assert last(LinkRates(), (0.0, eth(None)), (1.0, eth(1000))).received_bytes_s is None
 
 
-def test_reports_of_kills_that_lack_a_figure_are_left_out() -> None:
-    good = {"id": "kill-1", "clock": 5.0, "container": "sparkdash-a", "available": 3, "floor": 9, "processes": 4}
-    acts = parse_tick(line(kills=[good, {**good, "available": "3"}, {**good, "id": ""}, 7, None])).kills
-    assert [(act.id, act.container, act.processes) for act in acts] == [("kill-1", "sparkdash-a", 4)]
+def test_an_idle_link_has_a_rate_of_zero_which_is_not_unknown() -> None:
+    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(1000))).received_bytes_s == 0.0
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
-    max_leaves=12,
-)
+def test_a_counter_that_begins_anew_is_unknown_once_and_counts_again() -> None:
+    rates = LinkRates()
+    assert last(rates, (0.0, eth(2_000_000_000)), (1.0, eth(10))).received_bytes_s is None
+    assert last(rates, (2.0, eth(1010))).received_bytes_s == 1000
 
 
-@given(st.dictionaries(st.sampled_from(sorted(GOOD)), json_values))
-def test_any_lie_gives_a_tick_or_a_refusal(lies: dict[str, Any]) -> None:
-    try:
-        tick = parse_tick(line(**lies))
-    except ValueError:
-        return
-    assert tick.memory is None or 0 <= tick.memory.available <= tick.memory.total
-    assert all(size >= 0 for size in tick.engines.values())
+def test_an_interface_that_was_made_anew_begins_anew() -> None:
+    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(9000, index=3))).received_bytes_s is None
 
 
-@given(st.sampled_from(["memory", "gpu"]), st.dictionaries(st.text(max_size=12), json_values))
-def test_any_lie_inside_a_part_gives_a_tick(part: str, lies: dict[str, Any]) -> None:
-    parse_tick(line(**{part: {**GOOD[part], **lies}}))
+def test_a_reboot_begins_anew() -> None:
+    assert last(LinkRates(), (90_000.0, eth(1000)), (30.0, eth(9000))).received_bytes_s is None
 
 
-@given(st.dictionaries(st.sampled_from(sorted(GOOD["interfaces"][0])), json_values))
-def test_any_lie_about_a_port_gives_a_tick(lies: dict[str, Any]) -> None:
-    for port in parse_tick(line(interfaces=[{**GOOD["interfaces"][0], **lies}])).ports:
-        assert printable(port.name) == port.name
-        assert port.received is None or 0 <= port.received <= 2**64
+def test_two_readings_at_nearly_the_same_time_keep_the_rate_before() -> None:
+    rates = LinkRates()
+    sample = last(rates, (0.0, eth(0)), (1.0, eth(1000)), (1.01, eth(900_000)))
+    assert sample.received_bytes_s == 1000
+    assert last(rates, (2.0, eth(901_000))).received_bytes_s == 900_000
+
+
+def test_errors_count_since_the_connection_also_past_a_new_counter() -> None:
+    rates = LinkRates()
+    assert last(rates, (0.0, eth(0, errors=500))).errors == 0
+    assert last(rates, (1.0, eth(0, errors=503))).errors == 3
+    assert last(rates, (2.0, eth(0, errors=2))).errors == 5
+    assert last(rates, (3.0, eth(0, errors=9, index=9))).errors == 5
+
+
+def test_a_port_that_is_gone_and_comes_back_begins_anew() -> None:
+    rates = LinkRates()
+    rates.add(0.0, [eth(1000)])
+    assert rates.add(1.0, []) == ()
+    assert last(rates, (2.0, eth(9000))).received_bytes_s is None

@@ -19,7 +19,7 @@ from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.command import LineSplitter
 from sparkdash.log import LOG
 from sparkdash.nodes.agent.node_guard import GuardStarter
-from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, GuardAct, LinkRates, parse_tick
+from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, GuardAct, LinkRates, read_tick
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.units import duration, one_line
@@ -37,8 +37,6 @@ FIGURES = (
 FIRST_S = 12.0
 """Time for the first figures: a new ssh connection, and the start of Python on a busy node."""
 END_S = 3.0
-BAD_LINES = 20
-"""Lines in a row that are no ticks, after which a stream is ended; a login script may write some at the start."""
 STDERR_LIMIT = 2000
 _CHUNK = 65536
 
@@ -56,8 +54,7 @@ class FiguresStream:
         """Run the script until it ends; `first` is called once it can be asked.
 
         Raises:
-            HostError: always, with the reason of the end. node_unreachable: silence, or a lost connection;
-                node_unreadable.
+            HostError: always, with the reason of the end. node_unreachable: silence, or a lost connection.
         """
         async with self._connection.child(stream_argv(FIGURES, self._owner)) as process:
             said = asyncio.create_task(_last_words(process), name="node stderr")
@@ -99,22 +96,10 @@ class FiguresStream:
 
     async def _read(self, process: Process) -> None:
         assert process.stdout is not None  # noqa: S101 - `child` makes this pipe
-        splitter, bad = LineSplitter(LINE_LIMIT), 0
+        splitter = LineSplitter(LINE_LIMIT)
         while chunk := await process.stdout.read(_CHUNK):
             for line in splitter.feed(chunk):
-                try:
-                    tick = parse_tick(line)
-                except ValueError as error:
-                    bad += 1
-                    if bad >= BAD_LINES:
-                        raise HostError(
-                            f"{self._node} sends no figures: {error}.",
-                            code="node_unreadable",
-                            hint="A login script there that prints something disturbs them: `ssh HOST true` must print "
-                            "nothing.",
-                        ) from None
-                else:
-                    bad = 0
+                if tick := read_tick(line):
                     self._take(tick)
 
 
@@ -268,10 +253,12 @@ class NodeFigures:
 
     def _take(self, tick: AgentTick) -> None:
         now = time.time()
-        question = None if tick.answers is None else self._asked.pop(tick.answers, None)
+        question = None if tick.id is None else self._asked.pop(tick.id, None)
         self.clock_offset_s = tick.clock - now
         memory = None if tick.memory is None else tick.memory.replace(engines=dict(tick.engines))
-        self.sample = NodeSample(at=now, memory=memory, gpu=tick.gpu, links=self._rates.add(tick.at, tick.ports))
+        self.sample = NodeSample(
+            at=now, memory=memory, gpu=tick.gpu, links=self._rates.add(tick.at, (*tick.interfaces, *tick.rdma))
+        )
         changed = self.is_silent or tick.guarded is not self.guarded
         self.guarded, self.reason = tick.guarded, None
         self.held, self.reached = tick.held, tick.reached

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,7 +19,7 @@ from sparkdash.log import LOG
 from sparkdash.nodes.agent import node_guard
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.agent.node_guard import GuardedContainer, make_lease
-from sparkdash.nodes.agent.tick import GuardAct, LinkRates, parse_tick
+from sparkdash.nodes.agent.tick import GuardAct, LinkRates, PortCount
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.settings import Settings
 
@@ -34,9 +33,9 @@ class LocalLinks:
 
     def read(self) -> NodeSample:
         """Read all counters, which takes some 100 µs."""
-        at, now = time.monotonic(), time.time()
-        told = {"clock": now, "at": at, "interfaces": self._interfaces.read(at), "rdma": self._rdma.read(at)}
-        return NodeSample(at=now, links=self._rates.add(at, parse_tick(json.dumps(told)).ports))
+        at = time.monotonic()
+        ports = map(PortCount.model_validate, (*self._interfaces.read(at), *self._rdma.read(at)))
+        return NodeSample(at=time.time(), links=self._rates.add(at, ports))
 
 
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
@@ -146,7 +145,7 @@ class NodeWatch:
                     profile=node_guard.profile_of(act),
                     available=act.available,
                     pressure=act.pressure,
-                    processes=act.processes,
+                    processes=act.processes or 0,
                     reason=node_guard.killed(node, act).message,
                 )
                 self._inputs.record_kill(kill)
