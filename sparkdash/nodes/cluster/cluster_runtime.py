@@ -154,7 +154,6 @@ class ClusterRuntime:
         """
         engine = members_of(spec)
         self._ends.pop(spec.name, None)
-        self._logs.forget(spec.name)
         if engine.is_local:
             started = await self._local.start(spec)
             self._engines[spec.name] = engine
@@ -206,7 +205,6 @@ class ClusterRuntime:
             left = await self._stopping.stop(engine, grace_s, before_removal)
         self._engines.pop(name, None)
         self._ends.pop(name, None)
-        self._logs.forget(name)
         return left
 
     async def inspect(self, name: str) -> ContainerInfo | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import chain
@@ -18,8 +17,6 @@ LAST_WORDS, LAST_LINES = 8, 10
 """Last lines of each container, and of the one that comes last: the head, or who ended the engine. A failure keeps the
 log's last twenty.
 """
-KEPT = 200
-"""Lines kept of each followed worker, for when its node falls silent."""
 AHEAD = 1000
 READ_S = 8.0
 """Limit of reading a worker's log, so that a node that falls silent does not cost the head's last words."""
@@ -31,12 +28,6 @@ class GroupLogs:
     def __init__(self, runtimes: AllRuntimes, find: FindContainer) -> None:
         self._runtimes = runtimes
         self._find = find
-        self._heard: dict[tuple[str, str], deque[str]] = {}
-        """Last lines of followed workers by head and node."""
-
-    def forget(self, head: str) -> None:
-        for key in [key for key in self._heard if key[0] == head]:
-            del self._heard[key]
 
     async def read(
         self, engine: EngineMembers, *, follow: bool, tail: int | None, ended: FirstEnd | None = None
@@ -54,7 +45,7 @@ class GroupLogs:
     async def _now(self, engine: EngineMembers, tail: int | None, ended: FirstEnd | None) -> AsyncGenerator[str, None]:
         head, *workers = engine.members
         heads = asyncio.ensure_future(self._all_lines(head, tail))
-        read = [asyncio.ensure_future(self._of_worker(engine, worker, tail)) for worker in workers]
+        read = [asyncio.ensure_future(self._of_worker(worker, tail)) for worker in workers]
         try:
             said = [*await asyncio.gather(*read), await heads]
         finally:
@@ -81,14 +72,13 @@ class GroupLogs:
         async with aclosing(self._lines(member, tail, follow=False)) as lines:
             return [line async for line in lines]
 
-    async def _of_worker(self, engine: EngineMembers, worker: Member, tail: int | None) -> list[str]:
+    async def _of_worker(self, worker: Member, tail: int | None) -> list[str]:
         try:
             async with asyncio.timeout(READ_S):
                 lines = await self._all_lines(worker, tail)
         except (HostError, TimeoutError) as error:
-            lines = list(self._heard.get((engine.head, worker.node), ()))
             why = error.message if isinstance(error, HostError) else f"{worker.node} does not answer."
-            lines.append(f"sparkdash: the last lines of this log cannot be read: {why}")
+            lines = [f"sparkdash: the last lines of this log cannot be read: {why}"]
         return [_prefixed(worker.node, line) for line in lines]
 
     async def _followed(self, engine: EngineMembers, tail: int | None) -> AsyncGenerator[str, None]:
@@ -99,7 +89,7 @@ class GroupLogs:
                     yield line
             return
         queue: asyncio.Queue[str | None] = asyncio.Queue(AHEAD)
-        following = [asyncio.ensure_future(self._follow_worker(engine, each, tail, queue)) for each in workers]
+        following = [asyncio.ensure_future(self._follow_worker(each, tail, queue)) for each in workers]
         heads = asyncio.ensure_future(self._follow_head(head, tail, queue))
         try:
             while (heard := await queue.get()) is not None:
@@ -119,17 +109,13 @@ class GroupLogs:
         finally:
             await queue.put(None)
 
-    async def _follow_worker(
-        self, engine: EngineMembers, worker: Member, tail: int | None, queue: asyncio.Queue[str | None]
-    ) -> None:
+    async def _follow_worker(self, worker: Member, tail: int | None, queue: asyncio.Queue[str | None]) -> None:
         """Follow a worker, again after its node was silent."""
-        kept = self._heard.setdefault((engine.head, worker.node), deque(maxlen=KEPT))
         is_open = True
         while is_open:
             try:
                 async with aclosing(self._lines(worker, tail, follow=True)) as lines:
                     async for line in lines:
-                        kept.append(line)
                         await queue.put(_prefixed(worker.node, line))
                 is_open = False
             except HostError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from sparkdash.host.thread import in_thread
 from sparkdash.log import LOG
 from sparkdash.nodes.cluster.groups import EngineMembers, Member, group_containers
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, is_unreachable_error, naming
-from sparkdash.paths import read_small_file
+from sparkdash.paths import read_small_file, replace_file
 
 FILE_NAME = "owed.json"
 
@@ -93,17 +92,7 @@ def _read(file: Path) -> tuple[PendingRemoval, ...]:
 
 def _write(file: Path, pending: tuple[PendingRemoval, ...]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    with part.open("w", encoding="utf-8") as handle:
-        handle.write(_Written(owed=pending).model_dump_json(indent=2))
-        handle.flush()
-        os.fsync(handle.fileno())
-    part.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(file, _Written(owed=pending).model_dump_json(indent=2).encode())
 
 
 GRACE_S = 5.0
