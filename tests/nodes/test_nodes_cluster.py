@@ -99,7 +99,7 @@ async def test_a_silent_node_s_lines_cannot_be_read_and_those_of_the_others_are(
 
     async def follow() -> None:
         async for line in cluster.runtime.logs(HEAD, follow=True):
-            heard.append(line)  # noqa: PERF401 - it is looked at meanwhile
+            heard.append(line)
 
     following = asyncio.create_task(follow())
     await asyncio.sleep(0)
