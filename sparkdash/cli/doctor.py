@@ -46,9 +46,9 @@ def doctor(
 
     Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Where there are other nodes,
     checks their podman, images, driver, clocks, memory and disk too, and how they pair with this box: link, MTU, route,
-    RDMA, and the firewall by real TCP connections. Each finding says what was read, where, and in one line how to fix
-    it; the line is typed on this box. A silent node is one finding. Exits 0 if nothing needs to be done (ok, note,
-    unknown), 1 with a warning, 5 if something keeps engines from running.
+    RDMA. Each finding says what was read, where, and in one line how to fix it; the line is typed on this box. A silent
+    node is one finding. Exits 0 if nothing needs to be done (ok, note, unknown), 1 with a warning, 5 if something keeps
+    engines from running.
 
     \b
     Examples:

@@ -118,14 +118,14 @@ def test_a_registered_node_that_is_away_is_one_finding_of_the_doctor_with_its_fi
 
 
 def test_checks_of_nodes_are_listed_where_a_node_is_registered(sparkdash: Run, own_folders: Path) -> None:
-    assert "firewall" not in sparkdash("doctor", "--list").out
+    assert "memlock" not in sparkdash("doctor", "--list").out
     register_silent_node(own_folders)
-    assert "firewall" in sparkdash("doctor", "--list").out
+    assert "memlock" in sparkdash("doctor", "--list").out
     assert sparkdash("doctor", "--list", "--json").json()[0]["name"] == next(iter(CHECKS))
 
 
 def test_without_nodes_a_check_of_nodes_is_unknown(sparkdash: Run, nobody: None) -> None:
-    assert sparkdash("doctor", "firewall").code == 3
+    assert sparkdash("doctor", "memlock").code == 3
 
 
 def test_a_registry_of_nodes_that_cannot_be_read_is_a_finding(sparkdash: Run, nobody: None, own_folders: Path) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from sparkdash.doctor.memory import WEDGED
-from sparkdash.doctor.nodes import NODE_CHECKS, examine_nodes, node_checks_named
 from sparkdash.doctor.nodes import remote_readings as script
-from sparkdash.doctor.nodes.examine import NodesProbe, judge_pairs
+from sparkdash.doctor.nodes.examine import NodesProbe, examine_nodes, judge_pairs, node_checks_named
 from sparkdash.doctor.nodes.pair import (
+    NODE_CHECKS,
     BoxReadings,
     ClusterReadings,
     PairReadings,
-    ReachTrial,
     TwoNodeProfile,
     parse_rdma_ports,
 )
@@ -75,13 +74,10 @@ def pair(**sections: Any) -> PairReadings:
     there["routes"] = {"192.168.100.1": {"dev": "enp1s0f1np1"}}
     here["linger"] = there["linger"] = LINGERS
     there |= sections
-    ok = {29500: "connected"}
-    heard = {29500: "accepted"}
     return PairReadings(
         BoxReadings(LOCAL, None, facts("spark1", ends(1)), here),
         BoxReadings("spark2", NODE, facts("spark2", ends(2)), there),
         profiles=(TwoNodeProfile("qwen3-235b", IMAGE),),
-        trials=(ReachTrial(LOCAL, "spark2", ok, heard), ReachTrial("spark2", LOCAL, ok, heard)),
     )
 
 
@@ -251,17 +247,6 @@ def test_lingering_is_needed_by_ordinary_users_of_systemd_alone(without: dict[st
     assert {each.status for each in judged(found, "linger")} == {Status.OK}
 
 
-def test_a_private_key_that_others_can_read_is_fixed_with_chmod() -> None:
-    login = copy.deepcopy(RECORDED["login"])
-    login["paths"]["/home/lab/.ssh/id_ed25519"]["mode"] = 0o644
-    login["paths"]["/home/lab"]["mode"] = 0o775
-    fixes = [each.fix for each in judged(pair(login=login), "login") if each.status is Status.FAIL]
-    assert fixes == [
-        "ssh -t lab@spark2 'chmod go-w /home/lab'",
-        "ssh -t lab@spark2 'chmod 600 /home/lab/.ssh/id_ed25519'",
-    ]
-
-
 def test_images_are_equal_by_their_id_whatever_their_digest() -> None:
     same = copy.deepcopy(RECORDED["images"])
     same[IMAGE]["digest"] = "sha256:" + "b2" * 32
@@ -277,18 +262,6 @@ def test_a_clock_that_is_off_is_named_with_its_side(offset: float, words: str) -
     bad = worst(with_facts(pair(), clock_offset_s=offset), "clock")
     assert words in bad.evidence
     assert bad.fix == "ssh -t lab@spark2 'sudo timedatectl set-ntp true'"
-
-
-def test_a_closed_port_names_direction_and_firewall_rule() -> None:
-    closed = ReachTrial(LOCAL, "spark2", {1: "connected", 2: "timed out"}, {1: "accepted", 2: "nobody came"})
-    bad = worst(replace(pair(), trials=(closed,)), "firewall")
-    assert bad.evidence == "spark1 to spark2: TCP 2 is closed (timed out); 1 of 2 connected."
-    assert bad.fix == "ssh -t lab@spark2 'sudo ufw allow from 192.168.100.1'"
-
-
-def test_a_port_that_somebody_else_holds_is_not_judged() -> None:
-    busy = ReachTrial(LOCAL, "spark2", {1: "Connection refused"}, {1: "not tried: Address already in use"})
-    assert worst(replace(pair(), trials=(busy,)), "firewall").status is Status.UNKNOWN
 
 
 def test_the_port_of_ssh_is_part_of_a_fix() -> None:
@@ -339,7 +312,7 @@ def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monke
     assert set(found["linger"]) == set(LINGERS)
 
 
-async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connections() -> None:
+async def test_the_probe_asks_real_boxes_by_piped_scripts() -> None:
     """Both boxes are this one, at two addresses of its loopback."""
     here, there = (Link(interface="lo", address=f"127.0.0.{n}", prefix=8, rate_gbit_s=1.0) for n in (1, 2))
     node = NODE.replace(name="other")
@@ -349,12 +322,9 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connect
         nodes=[(node, Box("other", run_here, facts("two", (there,))))],
         profiles=list,
     )
-    found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["firewall", "memory"])}
+    found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["memory"])}
     assert found["memory", ("other",)].status is Status.OK
     assert found["memory", (LOCAL,)].evidence.endswith("(MemAvailable).")
-    trial = await examine_nodes(probe, ["firewall"])
-    assert [each.evidence.split(":")[0] for each in trial] == ["one to other", "other to one"]
-    assert {each.status for each in trial} == {Status.OK}
 
 
 async def test_a_box_without_python_is_one_finding() -> None:

@@ -65,7 +65,7 @@ def until_no_script(hosts: TwoHosts) -> None:
         time.sleep(0.2)
 
 
-def test_both_hosts_are_examined_and_real_connections_tried(nodes: Command, hosts: TwoHosts) -> None:
+def test_both_hosts_are_examined_and_nothing_of_it_stays(nodes: Command, hosts: TwoHosts) -> None:
     code, told = nodes("doctor", "--node", "spark2")
     found = {(each["name"], tuple(each["nodes"])): each for each in told["findings"]}
     assert code in (0, 1), told  # this machine's disk may be small
@@ -73,8 +73,6 @@ def test_both_hosts_are_examined_and_real_connections_tried(nodes: Command, host
     assert found["clock", ("local", "spark2")]["status"] == "ok"
     routes = [each["evidence"] for each in told["findings"] if each["name"] == "route"]
     assert routes[0].endswith(f"reaches {hosts.address['b']} over eth0.")
-    ways = [each for each in told["findings"] if each["name"] == "firewall"]
-    assert [each["status"] for each in ways] == ["ok", "ok"]
     until_no_script(hosts)
 
 

@@ -13,7 +13,6 @@ from sparkdash.doctor.nodes.pair import (
     ClusterReadings,
     PairReadings,
     RdmaPort,
-    ReachTrial,
     TwoNodeProfile,
     addresses_of,
     box_check,
@@ -85,41 +84,6 @@ def disk(box: BoxReadings) -> Iterator[CheckResult]:
         yield warn(f"{gib(free)} free: a 120B model has about 65 GiB.", look)
     else:
         yield ok(f"{gib(free)} free.")
-
-
-_OTHERS_WRITE, _OTHERS_READ = 0o022, 0o077
-
-
-@box_check(
-    "login", "Permissions of the home folder, of ~/.ssh and of keys are those that ssh accepts.", reads=("login",)
-)
-def login(box: BoxReadings) -> Iterator[CheckResult]:
-    """Check what StrictModes of sshd_config(5) asks, and that nobody else can read a private key."""
-    section = box.section("login")
-    home, uid, paths = str(section["home"]), int(section["uid"]), section["paths"]
-    unsafe = {path: seen["mode"] for path, seen in paths.items() if seen["mode"] & _refused_bits(path, home)}
-    foreign = [path for path, seen in paths.items() if seen["uid"] not in (uid, 0)]
-    for path, mode in unsafe.items():
-        wanted, may, effect = "go-w", "write", "sshd refuses keys"
-        if _is_key(path, home):
-            wanted, may, effect = "600", "read", "ssh ignores the key"
-        yield fail(
-            f"{path} has mode {mode:o}, and others may {may} it: {effect}.",
-            box.command(f"chmod {wanted} {path}"),
-        )
-    for path in foreign:
-        yield fail(f"{path} belongs to another user: ssh refuses it.", box.command(f"sudo chown {uid} {path}"))
-    if not unsafe and not foreign:
-        yield ok(f"{len(paths)} paths in {home} have safe permissions.")
-
-
-def _refused_bits(path: str, home: str) -> int:
-    """Permissions of others with which ssh does not use the path."""
-    return _OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE
-
-
-def _is_key(path: str, home: str) -> bool:
-    return path.startswith(f"{home}/.ssh/") and not path.endswith("authorized_keys")
 
 
 @box_check("linger", "Engines and memory guard live on when the last ssh session ends.", reads=("linger",))
@@ -591,36 +555,3 @@ def memlock(box: BoxReadings) -> Iterator[CheckResult]:
             f"At most {size(hard)} may be locked: RDMA registers more, and NCCL fails or uses TCP sockets.",
             box.command(f"echo '{line}' | sudo tee {LIMITS}") + "; then log in again",
         )
-
-
-@pair_check("firewall", "Engines' ports are open between the boxes, both ways.", connects=True)
-def firewall(pair: PairReadings) -> Iterator[CheckResult]:
-    """Judge the trials: engines connect on ports that cannot be foretold, so the link must be open."""
-    if not pair.trials:
-        yield unknown("No connection was tried: the boxes share no network, see the check link.")
-    for trial in pair.trials:
-        yield _reached(pair, trial)
-
-
-def _reached(pair: PairReadings, trial: ReachTrial) -> CheckResult:
-    boxes = {box.name: box for box in pair.boxes}
-    source, target = boxes[trial.source], boxes[trial.target]
-    way = f"{source.shown} to {target.shown}"
-    if trial.problem:
-        return unknown(f"{way}: {trial.problem}")
-    tried = [port for port, outcome in trial.listened.items() if not outcome.startswith("not tried")]
-    closed = [port for port in tried if trial.called.get(port) != "connected"]
-    if not tried:
-        return unknown(f"{way}: none of the ports was free to listen on.")
-    if not closed:
-        return ok(f"{way}: TCP {', '.join(map(str, tried))} connected.")
-    return fail(
-        f"{way}: TCP {', '.join(map(str, closed))} {'is' if len(closed) == 1 else 'are'} closed "
-        f"({trial.called.get(closed[0], 'no answer')}); {len(tried) - len(closed)} of {len(tried)} connected.",
-        target.command(f"sudo ufw allow from {_address(pair, source)}"),
-    )
-
-
-def _address(pair: PairReadings, box: BoxReadings) -> str:
-    shared = pair.link()
-    return str((shared.here if box is pair.here else shared.there).address)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,26 +17,19 @@ from sparkdash.doctor.nodes.pair import (
     ClusterReadings,
     NodeCheck,
     PairReadings,
-    ReachTrial,
     TwoNodeProfile,
 )
 from sparkdash.doctor.probe import Probe, examine, read_within
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
-from sparkdash.errors import HostError, SparkdashError
+from sparkdash.errors import SparkdashError
 from sparkdash.nodes.boxes import Box, ask_box, open_boxes
 from sparkdash.nodes.node_file import nodes_file, read_nodes, read_topology
-from sparkdash.nodes.shared_links import SharedLink
 from sparkdash.settings import Settings
 
 READINGS = ("sparkdash.doctor.nodes.remote_readings",)
-REACH = ("sparkdash.doctor.nodes.remote_reach",)
 READ_S = 40.0
 """Time limit of one box's readings, each of whose commands has 10 s."""
-REACH_S = 5.0
-EPHEMERAL = (32768, 60999)
-"""Ports from which the kernel draws those of NCCL and Gloo (ip_local_port_range)."""
-RAY = 6379
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +54,6 @@ class NodesProbe:
         cluster = ClusterReadings([found[0], *(each for each in found[1:] if each.problem is None)], self.declared)
         silent = [(found[0], each) for each in found[1:] if each.problem is not None]
         pairs = [PairReadings(one, other, profiles) for one, other in (*cluster.cabled(), *silent)]
-        if any(check.connects for check in checks):
-            boxes = {box.name: box for _, box in entries}
-            pairs = [replace(pair, trials=await self._trials(pair, boxes)) for pair in pairs]
         return pairs, cluster
 
     def _peers(self, box: Box) -> list[str]:
@@ -80,40 +69,9 @@ class NodesProbe:
             return BoxReadings(box.name, node, box.facts, problem=error, settings=self.settings)
         return BoxReadings(box.name, node, box.facts, sections, settings=self.settings)
 
-    async def _trials(self, pair: PairReadings, boxes: dict[str, Box]) -> tuple[ReachTrial, ...]:
-        if pair.here.problem or pair.there.problem or not (links := pair.shared()):
-            return ()
-        here, there = boxes[pair.here.name], boxes[pair.there.name]
-        back = SharedLink(links[0].there, links[0].here)
-        return (await self._trial(here, there, links[0]), await self._trial(there, here, back))
-
-    async def _trial(self, source: Box, target: Box, link: SharedLink) -> ReachTrial:
-        """Connect from `source` (the near end of `link`) to listeners on `target`."""
-        ends = {"ports": self._ports(), "seconds": REACH_S}
-        listen = {**ends, "role": "listen", "address": link.there.address, "peer": link.here.address}
-        connect = {**ends, "role": "connect", "address": link.here.address, "peer": link.there.address}
-        limit = REACH_S + 15.0
-        try:
-            listened, called = await asyncio.gather(
-                ask_box(target, REACH, listen, deadline_s=limit),
-                ask_box(source, REACH, connect, deadline_s=limit),
-            )
-        except HostError as error:
-            return ReachTrial(source.name, target.name, problem=error.message)
-        return ReachTrial(source.name, target.name, _outcomes(called), _outcomes(listened))
-
-    def _ports(self) -> list[int]:
-        """A port of engines, Ray's, and two of those that the kernel draws."""
-        drawn = random.sample(range(EPHEMERAL[0], EPHEMERAL[1] + 1), 2)
-        return [random.randint(*self.settings.engine_ports), RAY, *drawn]  # noqa: S311 - no secret
-
 
 def _images(profiles: Sequence[TwoNodeProfile] | Unreadable) -> list[str]:
     return [] if isinstance(profiles, Unreadable) else sorted({each.image for each in profiles if each.image})
-
-
-def _outcomes(answer: dict[str, Any]) -> dict[int, str]:
-    return {int(port): str(outcome) for port, outcome in answer["ports"].items()}
 
 
 async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[NodeFinding, ...]:

@@ -30,17 +30,6 @@ class TwoNodeProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class ReachTrial:
-    """TCP connections from one box to another: per port, the outcome at the caller and at the listener."""
-
-    source: str
-    target: str
-    called: Mapping[int, str] = field(default_factory=dict)
-    listened: Mapping[int, str] = field(default_factory=dict)
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class BoxReadings:
     """Readings of one box. A box that could not be asked has `problem` and nothing else."""
 
@@ -85,7 +74,6 @@ class PairReadings:
     here: BoxReadings
     there: BoxReadings
     profiles: Sequence[TwoNodeProfile] | Unreadable = ()
-    trials: Sequence[ReachTrial] = ()
 
     @property
     def settings(self) -> Settings:
@@ -151,7 +139,6 @@ class NodeCheck:
     pair: PairLook | None = None
     cluster: ClusterLook | None = None
     reads: tuple[str, ...] = ()
-    connects: bool = False
 
 
 NODE_CHECKS: dict[str, NodeCheck] = {}
@@ -166,11 +153,9 @@ def box_check(name: str, about: str, *, reads: tuple[str, ...] = ()) -> Callable
     return register
 
 
-def pair_check(
-    name: str, about: str, *, reads: tuple[str, ...] = (), connects: bool = False
-) -> Callable[[PairLook], PairLook]:
+def pair_check(name: str, about: str, *, reads: tuple[str, ...] = ()) -> Callable[[PairLook], PairLook]:
     def register(look: PairLook) -> PairLook:
-        NODE_CHECKS[name] = NodeCheck(name, about, pair=look, reads=reads, connects=connects)
+        NODE_CHECKS[name] = NodeCheck(name, about, pair=look, reads=reads)
         return look
 
     return register

@@ -10,7 +10,6 @@ import os
 import pwd
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -22,7 +21,6 @@ PINGS, SMALL, HEADERS = 40, 56, 28
 """Pings of each size, the size of small ones, and the bytes of both headers of a ping."""
 INFINIBAND, DEVICES = Path("/sys/class/infiniband"), Path("/dev/infiniband")
 LOGIND, LINGER = Path("/run/systemd/users"), Path("/var/lib/systemd/linger")
-PROGRAMS = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ethtool")
 
 
 def run(words: str) -> None:
@@ -157,26 +155,11 @@ def devices() -> dict[str, Any]:
     return {"names": names, "usable": [name for name in names if os.access(DEVICES / name, os.R_OK | os.W_OK)]}
 
 
-def login() -> dict[str, Any]:
-    """Permissions that sshd's StrictModes looks at, and of private keys; no key is read."""
-    home = Path("~").expanduser()
-    keys = [public.with_suffix("") for public in sorted((home / ".ssh").glob("*.pub"))]
-    seen = {
-        str(path): path.stat() for path in (home, home / ".ssh", home / ".ssh/authorized_keys", *keys) if path.exists()
-    }
-    paths = {path: {"mode": found.st_mode & 0o7777, "uid": found.st_uid} for path, found in seen.items()}
-    return {"home": str(home), "uid": os.getuid(), "paths": paths}
-
-
 def linger() -> dict[str, Any]:
     """Whether logind lets this user's processes live on after the last logout (loginctl(1), enable-linger)."""
     user = pwd.getpwuid(os.getuid()).pw_name
     return {"uid": os.getuid(), "user": user, "logind": LOGIND.is_dir(), "lingers": (LINGER / user).exists()}
 
 
-def tools() -> dict[str, Any]:
-    return {"found": [name for name in PROGRAMS if shutil.which(name)]}
-
-
 ASKED = {"images": images, "routes": routes, "paths": paths}
-SECTIONS = {each.__name__: each for each in (addresses, hcas, memory, memlock, devices, login, linger, tools)}
+SECTIONS = {each.__name__: each for each in (addresses, hcas, memory, memlock, devices, linger)}
