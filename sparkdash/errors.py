@@ -5,6 +5,8 @@ Rule: a message says what failed and what was found; the hint says what to do. N
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,6 +147,15 @@ class DaemonError(SparkdashError):
     status = 503
     exit_code = 7
     default_code = "daemon_unreachable"
+
+
+@contextmanager
+def writing(place: object, code: str, error: type[SparkdashError] = HostError) -> Iterator[None]:
+    """Raise `error` with that code where `place` cannot be written."""
+    try:
+        yield
+    except OSError as problem:
+        raise error(f"{place} cannot be written: {problem.strerror}.", code=code) from problem
 
 
 _EXPECTED = {

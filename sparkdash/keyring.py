@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from sparkdash import paths
 from sparkdash.domain.base import Frozen
-from sparkdash.errors import AdmissionError, HostError, ProfileError
+from sparkdash.errors import AdmissionError, ProfileError, writing
 from sparkdash.paths import lock_file, read_small_file, replace_file
 from sparkdash.units import MIB
 
@@ -232,12 +232,9 @@ def revoke_key(path: Path, name: str) -> Keys:
 
 
 def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
-    try:
-        with lock_file(path):
-            keys = to(read_keys(path))
-            replace_file(path, _File(keys=keys).model_dump_json(indent=2).encode() + b"\n")
-    except OSError as error:
-        raise HostError(f"{path} cannot be written: {error.strerror}.", code="keys_not_written") from None
+    with writing(path, "keys_not_written"), lock_file(path):
+        keys = to(read_keys(path))
+        replace_file(path, _File(keys=keys).model_dump_json(indent=2).encode() + b"\n")
     return keys
 
 

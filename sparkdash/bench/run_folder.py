@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from sparkdash.bench.results import RECORD, CellRecord, LaunchRecord, RequestSample, Results, gather
 from sparkdash.bench.run import FORMAT, Run
-from sparkdash.errors import AdmissionError, HostError
-from sparkdash.paths import LARGE, bench_dir, open_regular, read_small_file
+from sparkdash.errors import AdmissionError, writing
+from sparkdash.paths import LARGE, bench_dir, open_regular, read_small_file, replace_file
 
 RECORDS = "records.jsonl"
 
@@ -36,7 +36,7 @@ class Journal:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        with _refuse_unwritable(self._path.parent):
+        with writing(self._path.parent, "run_unwritable"):
             file = self._path.open("a+b")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,14 +60,14 @@ class Journal:
     def append(self, record: LaunchRecord | RequestSample | CellRecord) -> None:
         """Write one record; it outlives the process. Raises HostError: `run_unwritable`: the disk is full."""
         file = self._opened()
-        with _refuse_unwritable(self._path.parent):
+        with writing(self._path.parent, "run_unwritable"):
             file.write(record.model_dump_json().encode() + b"\n")
             file.flush()
 
     def sync(self) -> None:
         """Wait until all records are on the disk, after each launch and cell. Raises HostError: `run_unwritable`."""
         file = self._opened()
-        with _refuse_unwritable(self._path.parent):
+        with writing(self._path.parent, "run_unwritable"):
             file.flush()
             os.fsync(file.fileno())
 
@@ -89,22 +89,6 @@ def _whole(file: IO[bytes]) -> int:
     return 0
 
 
-def _unwritable(place: Path, error: OSError) -> HostError:
-    return HostError(
-        f"{place} cannot be written: {error.strerror}.",
-        code="run_unwritable",
-        hint="Free disk space, or fix the folder's permissions.",
-    )
-
-
-@contextlib.contextmanager
-def _refuse_unwritable(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _unwritable(place, error) from error
-
-
 RUN = "run.json"
 
 
@@ -116,12 +100,11 @@ def create_run_folder(run: Run, root: Path | None = None) -> Path:
         HostError: `run_unwritable`: the disk is full or read-only.
     """
     place = (root or bench_dir()) / run.id
-    try:
-        place.mkdir(parents=True)
-    except FileExistsError:
-        raise AdmissionError(f"There is already a run {run.id}.", code="run_exists", status=409) from None
-    except OSError as error:
-        raise _unwritable(place, error) from error
+    with writing(place, "run_unwritable"):
+        try:
+            place.mkdir(parents=True)
+        except FileExistsError:
+            raise AdmissionError(f"There is already a run {run.id}.", code="run_exists", status=409) from None
     save_run(place, run)
     return place
 
@@ -147,9 +130,10 @@ def keep_if_launched(run: Run) -> Iterator[Path]:
 
 def save_run(place: Path, run: Run) -> None:
     """Replace run.json: readers see the old or new one, even after a power cut. Raises HostError: `run_unwritable`."""
-    with _refuse_unwritable(place):
-        _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
-        _sync_folder(place.parent)
+    with writing(place, "run_unwritable"):
+        replace_file(place / RUN, f"{run.model_dump_json(indent=1)}\n".encode(), mode=0o644)
+        for folder in (place, place.parent):
+            _sync_folder(folder)
 
 
 def read_results(place: Path) -> Results:
@@ -237,16 +221,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n") and not line.isspace():
                 yield number, line
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    _sync_folder(path.parent)
 
 
 def _sync_folder(place: Path) -> None:

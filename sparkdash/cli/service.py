@@ -19,7 +19,7 @@ import typer
 from sparkdash import paths
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
-from sparkdash.errors import DaemonError, HostError
+from sparkdash.errors import DaemonError, HostError, writing
 from sparkdash.paths import read_small_file, read_small_text
 from sparkdash.units import DASH
 
@@ -247,13 +247,9 @@ def _refuse_second_daemon() -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with writing(path, "folder_unusable"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(text)
-        fresh.replace(path)
-    except OSError as error:
-        raise HostError(f"{path} cannot be written: {error.strerror}.", code="folder_unusable") from None
+        paths.replace_file(path, text.encode(), mode=0o644)
 
 
 _COMPLETIONS = (".bash_completions/sparkdash.sh", ".zfunc/_sparkdash", ".config/fish/completions/sparkdash.fish")

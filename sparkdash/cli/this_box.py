@@ -20,7 +20,7 @@ from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, Setup
 from sparkdash.discovery.look import discover
 from sparkdash.discovery.propose import BoxState, StepProposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.errors import HostError, ProfileError, SparkdashError
+from sparkdash.errors import HostError, ProfileError, SparkdashError, writing
 from sparkdash.paths import LARGE, PYTHON, read_small_text
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
@@ -69,12 +69,9 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken
         path = folder / file
         if file not in files or path.exists():
             continue
-        try:
+        with writing(path, "unreadable", ProfileError):
             folder.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as opened:
-                opened.write(yaml12.dump(profile))
-        except OSError as error:
-            raise ProfileError(f"{path} cannot be written: {error.strerror}.", code="unreadable") from None
+            path.write_text(yaml12.dump(profile), encoding="utf-8")
         written.append(path)
     return written
 

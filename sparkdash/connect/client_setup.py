@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkdash.connect.merge import merge_file
 from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, Launch, Recipe, Setup
-from sparkdash.errors import HostError
+from sparkdash.errors import HostError, writing
 from sparkdash.paths import LARGE, read_small_text, replace_file, runtime_dir
 
 
@@ -118,12 +118,10 @@ def prepare_launch(client: str, setup: Setup) -> Launch | None:
 def apply_change(change: FileChange) -> Path | None:
     """Write the change, through symbolic links; return the old content's backup. Raises HostError."""
     path = change.path.resolve()
-    try:
+    with writing(path, "file_not_written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = _kept(path, change.old)
         replace_file(path, change.new.encode(), mode=path.stat().st_mode & 0o777 if change.old is not None else 0o600)
-    except OSError as error:
-        raise HostError(f"{path} cannot be written: {error.strerror}.", code="file_not_written") from None
     return backup
 
 

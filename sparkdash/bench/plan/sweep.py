@@ -14,7 +14,7 @@ from sparkdash.bench import run_folder
 from sparkdash.bench.run import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import AdmissionError, writing
 from sparkdash.paths import read_small_text
 from sparkdash.redaction import MASK
 
@@ -36,11 +36,9 @@ def write_sweep_file(family: str, text: str) -> Path:
             status=409,
             hint="Give it another name.",
         )
-    try:
+    with writing(file, "sweep_unwritable"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(HEAD + text, encoding="utf-8")
-    except OSError as error:
-        raise HostError(f"{file} cannot be written: {error.strerror}.", code="sweep_unwritable") from error
     return file
 
 

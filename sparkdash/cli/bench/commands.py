@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from sparkdash import paths
 from sparkdash.cli.bench import reports
 from sparkdash.cli.output import print_json, print_note, print_table
 from sparkdash.cli.parameters import AsJson, ProfileName, Yes, complete_profile
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import AdmissionError, writing
 
 if TYPE_CHECKING:
     from sparkdash.bench.plan.suites import CapturedRequest, Chat
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 MOST, OUTPUT = 20, 256
 
 
-def _capture(name: str, file: Path | None, most: int, output: int) -> None:
+def _capture(name: str, most: int, output: int) -> None:
     from sparkdash.bench.plan import suites as kept
     from sparkdash.catalog import yaml12
 
-    source = file or paths.state_dir() / "captured.jsonl"
+    source = paths.state_dir() / "captured.jsonl"
     try:
         with paths.open_regular(source) as lines:
             requests, others = kept.select_requests((line.decode() for line in lines), most)
@@ -53,12 +52,11 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
     }  # fmt: skip
     folder = paths.config_dir() / "suites"
     _must_be_free(name, suite)
-    try:
+    with writing(folder, "suite_unwritable"):
         folder.mkdir(parents=True, exist_ok=True)
-        _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.chat_line(chat)}\n" for chat in chats))
+        text = "".join(f"{kept.chat_line(chat)}\n" for chat in chats)
+        paths.replace_file(folder / f"{name}.prompts", text.encode())
         (folder / f"{name}.yaml").write_text(yaml12.dump(suite), encoding="utf-8")
-    except OSError as error:
-        raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
     print_note(
         f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). "
         f"Measure them with `--suite {name}`."
@@ -97,12 +95,6 @@ def _must_be_free(name: str, suite: dict[str, Any]) -> None:
         raise AdmissionError(
             f"The suite {name} exists already: {file}.", code="suite_exists", status=409, hint="Choose another name.",
         )  # fmt: skip
-
-
-def _owners_alone(place: Path, text: str) -> None:
-    place.unlink(missing_ok=True)
-    place.touch(mode=0o600)
-    place.write_text(text, encoding="utf-8")
 
 
 class RunByDefault(TyperGroup):
@@ -213,9 +205,6 @@ def suites(
     captured: Annotated[
         str | None, typer.Option("--captured", metavar="NAME", help="Make the suite NAME of what your clients sent.")
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Captured requests; default: captured.jsonl in the state folder.")
-    ] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Take the last N different chats.")] = MOST,
     output: Annotated[
         int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
@@ -239,7 +228,7 @@ def suites(
       sparkdash ab A B --suite mine
     """
     if captured is not None:
-        return _capture(captured, file, most, output)
+        return _capture(captured, most, output)
     from sparkdash.bench.plan import suites as known
     from sparkdash.bench.run import Mode
 

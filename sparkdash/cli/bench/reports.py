@@ -11,7 +11,7 @@ import typer
 
 from sparkdash.cli.output import make_console, print_json, print_note, print_table, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson, complete_profile
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import AdmissionError, writing
 
 if TYPE_CHECKING:
     from sparkdash.bench.judge.metrics import BenchMetric
@@ -268,16 +268,10 @@ def export(
     text = render_markdown(report_page(report, choose_layout(report, chosen, metric), local_profiles()))
     if output is None:
         return print_text(text, nl=False)
-    return _write(output, text)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HostError(f"{file} cannot be written: {error.strerror}.", code="report_unwritable") from error
-    print_note(f"Wrote {file}.")
+    with writing(output, "report_unwritable"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8")
+    return print_note(f"Wrote {output}.")
 
 
 def show(

@@ -12,7 +12,7 @@ import typer
 
 from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.errors import ProfileError
+from sparkdash.errors import ProfileError, writing
 from sparkdash.paths import read_small_file
 
 if TYPE_CHECKING:
@@ -147,12 +147,10 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
     places = {output / f"{name}.yaml" if folder else output: text for name, text in texts.items()}
     _must_be_free(places, force=force)
     for place, text in places.items():
-        try:
+        with writing(place, "import_refused", ProfileError):
             if folder:
                 output.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None
         print_note(f"Wrote {place}")
 
 

@@ -11,7 +11,7 @@ import typer
 from sparkdash import paths
 from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
-from sparkdash.errors import ProfileError
+from sparkdash.errors import ProfileError, writing
 
 if TYPE_CHECKING:
     from sparkdash.cli.profiles.proposal import CheckedProposal
@@ -139,12 +139,9 @@ def _write(made: CheckedProposal) -> Path:
             code="profile_exists",
             hint="Choose another name with --name.",
         )
-    try:
+    with writing(place, "profile_exists", ProfileError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("x", encoding="utf-8") as file:
-            file.write(made.text)
-    except OSError as error:
-        raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="profile_exists") from None
+        place.write_text(made.text, encoding="utf-8")
     return place
 
 
