@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from sparkdash.catalog import load_catalog
 from sparkdash.cli.bench import measure
 from sparkdash.cli.bench.measure import run_to_resume
 from sparkdash.cli.bench.progress import arm_letters, plan_document, print_plan
+from sparkdash.client.address import Address
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Plan
@@ -119,6 +121,13 @@ async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon) -> 
                 pytest.fail("nobody let go")
     assert refused.value.code == "held"
     assert said == [why]
+
+
+async def test_over_https_nothing_is_measured(daemon: FakeDaemon) -> None:
+    client: Any = SimpleNamespace(address=Address("https://spark.lan:8484", given=True))
+    with pytest.raises(SparkdashError, match="Over https") as refused:
+        await measure.open_wire(client, daemon.bus.snapshot, {})
+    assert refused.value.hint == "Measure on spark-1 itself."
 
 
 def test_every_arm_has_a_mark() -> None:

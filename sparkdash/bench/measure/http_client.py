@@ -72,8 +72,6 @@ class TimedConnections:
         """
         parts = urlsplit(root)
         head = _head(f"{parts.path}{path}", {"Host": parts.netloc, **headers}, len(body))
-        if parts.scheme == "https" and self._uds is None:
-            return await _secure(parts.hostname or "", parts.port or 443, head + body)
         if root != self._root:
             self.close()
             self._root = root
@@ -214,33 +212,6 @@ def _wall_ahead_ns() -> int:
         before, wall, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
         looks.append((after - before, wall - (before + after) // 2))
     return min(looks)[1]
-
-
-class _Secured(asyncio.Protocol):
-    """TLS variant; the kernel's timestamps describe cipher records and are not used."""
-
-    answer: _Answer | None = None
-
-    def data_received(self, data: bytes) -> None:
-        now = time.perf_counter_ns()
-        if self.answer is not None:
-            self.answer.feed(data, now, now)
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        if self.answer is not None:
-            self.answer.feed(b"", 0, 0)
-
-
-async def _secure(host: str, port: int, request: bytes) -> TimedAnswer:
-    async with asyncio.timeout(CONNECT_S):
-        transport, made = await asyncio.get_running_loop().create_connection(_Secured, host, port, ssl=True)
-    try:
-        made.answer = answer = _Answer(time.perf_counter_ns())
-        transport.write(request)
-        await answer.whole()
-    finally:
-        transport.close()
-    return answer.timed
 
 
 async def _connected(uds: Path | None, host: str, port: int) -> socket.socket:

@@ -88,13 +88,18 @@ async def open_wire(client: AsyncClient, world: Snapshot, headers: dict[str, str
 
     A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else.
     """
-    address = client.address
-    if address.uds is not None:
-        root = world.daemon.url.removesuffix("/v1")
+    address, root = client.address, world.daemon.url.removesuffix("/v1")
+    if address.uds is not None and root.startswith("http:"):
         async with BenchClient(root, headers) as wire:
             with contextlib.suppress(UpstreamError):
                 await wire.get("/v1/models")
                 return BenchClient(root, headers)
+    if address.url.startswith("https:"):
+        raise AdmissionError(
+            f"Over https to {address} nobody tells when bytes arrive.",
+            code="bench_over_https",
+            hint=f"Measure on {world.daemon.host} itself.",
+        )
     headers |= credentials(address)
     return BenchClient(address.url, headers, address.uds)
 
