@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from rehearsed import rehearsal
 
 from sparkdash.bench.run import Arm, CellKey
+from tests.bench.conftest import Rehearsal
 
 if TYPE_CHECKING:  # installed for `make full` alone
     from playwright.sync_api import Browser, Page, Request
@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A demo that has two runs of the bench: eagle decodes 4 % faster than plain, and starts sooner."""
-    runs, rehearse = tmp_path_factory.mktemp("runs"), rehearsal().Rehearsal
+    runs, rehearse = tmp_path_factory.mktemp("runs"), Rehearsal
     rates = {CellKey(suite="seeds", context=0, output=output): 60.0 for output in (32, 150)}
     faster = {key: rate * 1.04 for key, rate in rates.items()}
     arms = [Arm(name="plain", profile="coder"), Arm(name="eagle", profile="coder/eagle")]

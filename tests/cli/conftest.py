@@ -1,38 +1,22 @@
-"""The fake daemon of the client's tests, where the command line finds it."""
+"""The fake daemon, where the command line finds it."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
 import typer.main
-
-
-def load_fake(room: str, name: str) -> ModuleType:
-    """Another room's stand-in, whatever folder pytest was started in; loaded once for all rooms that use it."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / room / f"{name}.py")
-        assert spec
-        assert spec.loader
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-fake = load_fake("client", "fake_daemon")
+from fake_daemon import FakeDaemon
 
 
 @pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
     """A fake daemon where the command line looks for one."""
-    made = fake.FakeDaemon()
+    made = FakeDaemon()
     thread = made.start()
     monkeypatch.setenv("SPARKDASH_URL", made.url)
     yield made

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rehearsed import rehearsal
-
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey
@@ -16,6 +14,7 @@ from sparkdash.tui.screens.compare import AGAIN_S, CellTable, ComparePage
 from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets.compare import compare_rows
 from sparkdash.tui.widgets.table import TableRow
+from tests.bench.conftest import AT, Rehearsal
 
 GRID = {
     CellKey(suite="seeds", context=context, output=output): 60.0 for context in (0, 2048) for output in (32, 150, 400)
@@ -36,7 +35,7 @@ def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:
         "wobble": 0.001,
         "changes": {"id": run},
     }
-    return assemble_report(rehearsal().Rehearsal(**(values | given)).results())
+    return assemble_report(Rehearsal(**(values | given)).results())
 
 
 def verdict(on: Any, name: str) -> Any:
@@ -139,7 +138,7 @@ async def test_a_report_is_copied(stage: Any, box: Any) -> None:
 async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(stage: Any, box: Any) -> None:
     """Not sooner than AGAIN_S, not without news, and never one that is whole."""
     async with stage(box.snapshot()) as on:
-        whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": rehearsal().AT})
+        whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": AT})
         on.daemon.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
         await on.press("4", "j")
         await on.later(AGAIN_S + 1)
