@@ -126,7 +126,7 @@ def target_of(model: str | None, url: str | None, autocomplete: str | None = Non
         profiles, usual, root, memory = local.profile_summaries()[0], [], find_daemon().url, None
         print_note("No daemon answers. This configuration comes from its settings and profiles.")
     if given := url or os.environ.get("SPARKDASH_URL"):
-        root = _shareable(at_url(given).url)
+        root = at_url(given).url
     chosen = _profile(profiles, model, usual)
     name = model or chosen.name
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None
@@ -146,19 +146,6 @@ def _check_together(chosen: ProfileSummary, second: ProfileSummary, memory: Memo
             code="does_not_fit",
             hint="Choose a smaller model for --autocomplete, or give one of them a smaller context.",
         )
-
-
-def _shareable(root: str) -> str:
-    from sparkdash import redaction
-
-    if redaction.has_login(root):
-        raise DaemonError(
-            f"{redaction.shown_url(root)} contains a password, which would be shown here and stored "
-            "in the client's files.",
-            code="daemon_url_login",
-            hint="Give the address without the password: --url URL.",
-        )
-    return root
 
 
 def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, usual: list[str]) -> ProfileSummary:

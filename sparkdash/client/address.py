@@ -23,32 +23,28 @@ class Address:
     """Whether the owner named it: nothing is started in the background for such an address."""
 
     def __str__(self) -> str:
-        return f"unix:{self.uds}" if self.uds else redaction.shown_url(self.url)
+        return f"unix:{self.uds}" if self.uds else self.url
 
 
 def at_url(url: str) -> Address:
-    """Return the address that an owner wrote, without a `/v1` at its end. Raises DaemonError `daemon_url_invalid`."""
-    if not can_connect(url):
+    """Return the address that an owner wrote, without a `/v1` at its end.
+
+    Raises DaemonError: `daemon_url_invalid`; `daemon_url_login`: an address is shown, so it has no password.
+    """
+    shown = redaction.shown_url(url)
+    if not redaction.is_server(url) or not url.isascii() or "xn--" in url.lower():
         raise DaemonError(
-            f"{redaction.shown_url(url)!r} is not a URL of a daemon.",
+            f"{shown!r} is not a URL of a daemon.",
             code="daemon_url_invalid",
             hint="It looks like http://127.0.0.1:8484 or http://[fd00::1]:8484.",
         )
+    if redaction.has_login(url):
+        raise DaemonError(
+            f"{shown} contains a password, which would be shown and stored in clients' files.",
+            code="daemon_url_login",
+            hint="Give the address without it; a key goes into SPARKDASH_KEY.",
+        )
     return Address(url.rstrip("/").removesuffix("/v1").rstrip("/"), given=True)
-
-
-def can_connect(url: str) -> bool:
-    return redaction.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
-
-
-def _is_known_abroad(url: str) -> bool:
-    """Whether httpx can read a URL with an international name: IDNA 2008 has no emoji and no wide letters."""
-    import httpx  # one-shot commands are without it
-
-    try:
-        return bool(httpx.URL(url).host)
-    except (httpx.InvalidURL, UnicodeError):
-        return False
 
 
 def at_socket(uds: Path) -> Address:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import select
 import socket
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import ValidationError
 
@@ -141,7 +140,7 @@ class DaemonConnection:
         self._address = address
         parts = urlsplit(address.url)
         self._root = parts.path.rstrip("/")
-        self._headers = {**credentials(address), **_login(parts)}
+        self._headers = credentials(address)
         self._connection = _UnixConnection(address.uds) if address.uds else _over_tcp(parts)
 
     def close(self) -> None:
@@ -200,14 +199,6 @@ def _over_tcp(parts: SplitResult) -> HTTPConnection:
 
     context = httpx.create_ssl_context()
     return HTTPSConnection(parts.hostname or "", parts.port, timeout=CONNECT_S, context=context)
-
-
-def _login(parts: SplitResult) -> dict[str, str]:
-    """Return the header for a name and a password in the URL, which a proxy before the daemon may want."""
-    if parts.username is None:
-        return {}
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
 HEALTH = HttpCall("GET", "/health", None)
