@@ -38,9 +38,7 @@ SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NR
 def service(
     action: Annotated[ServiceAction, typer.Argument(help="What to do.")] = ServiceAction.STATUS,
     port: Annotated[int | None, typer.Option(help="install: port for clients.", min=1, max=65535)] = None,
-    no_start: Annotated[bool, typer.Option("--no-start", help="install: write the unit, but do not start it.")] = False,
     helper: Annotated[bool, typer.Option("--helper", help="Print a script for root: the memory helper.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if sparkdash did not write the unit.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -66,44 +64,30 @@ def service(
     if action is ServiceAction.STATUS:
         return _status(as_json=as_json)
     if helper:
+        from sparkdash.host.memory import helper as texts
+
         remove = action is ServiceAction.UNINSTALL
-        script = _helper_script(remove=remove, port=port, no_start=no_start, force=force, dry_run=dry_run)
-        return print_text(script, nl=False)
-    if action is ServiceAction.UNINSTALL and (port or no_start):
-        raise HostError("--port and --no-start go with `install` only.", code="option_unused")
+        return print_text(texts.REMOVE if remove else texts.install_script(getpass.getuser(), os.getuid()), nl=False)
     if action is ServiceAction.INSTALL:
-        return install_service(port, no_start=no_start, force=force, dry_run=dry_run)
-    return uninstall_service(force=force, dry_run=dry_run)
+        return install_service(port, dry_run=dry_run)
+    return uninstall_service(dry_run=dry_run)
 
 
-def _helper_script(*, remove: bool, **others: object) -> str:
-    from sparkdash.host.memory import helper
-
-    for option, value in others.items():
-        if value:
-            raise HostError(f"--{option.replace('_', '-')} does not go with --helper.", code="option_unused")
-    return helper.REMOVE if remove else helper.install_script(getpass.getuser(), os.getuid())
-
-
-def install_service(
-    port: int | None = None, *, no_start: bool = False, force: bool = False, dry_run: bool = False
-) -> None:
+def install_service(port: int | None = None, *, dry_run: bool = False) -> None:
     from sparkdash.host import systemd
 
     path, text = _path(), _text(port)
     steps = _steps("daemon-reload", f"enable {systemd.NAME}", f"restart {systemd.NAME}")
     if dry_run:
         return print_text(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
-    _refuse_foreign_files(path, force=force)
-    if not no_start:
-        _refuse_second_daemon()
-    _write(path, text)
+    _refuse_foreign_file(path)
+    _refuse_second_daemon()
+    with writing(path, "folder_unusable"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        paths.replace_file(path, text.encode(), mode=0o644)
     print_note(f"Wrote {path}.")
-    if no_start:
-        print_note("Start it with:\n  " + "\n  ".join(steps))
-    else:
-        _run(steps)
-        print_note("The daemon runs. `sparkdash status` shows it; `journalctl --user -u sparkdash -f` follows its log.")
+    _run(steps)
+    print_note("The daemon runs. `sparkdash status` shows it; `journalctl --user -u sparkdash -f` follows its log.")
     if systemd.lingers() is False:
         print_note(
             "The daemon ends with your last logout. `loginctl enable-linger` starts it at boot and keeps it running."
@@ -111,7 +95,7 @@ def install_service(
     return None
 
 
-def uninstall_service(*, force: bool = False, dry_run: bool = False) -> None:
+def uninstall_service(*, dry_run: bool = False) -> None:
     from sparkdash.host import systemd
 
     path, before, after = _path(), _steps(f"disable --now {systemd.NAME}"), _steps("daemon-reload")
@@ -119,7 +103,7 @@ def uninstall_service(*, force: bool = False, dry_run: bool = False) -> None:
         return print_text("\n".join((*before, f"rm {path}", *after)))
     if not path.exists():
         return print_note(f"{path} does not exist.")
-    _refuse_foreign_files(path, force=force)
+    _refuse_foreign_file(path)
     try:
         _run(before)
     except HostError as error:
@@ -215,14 +199,14 @@ def _run(steps: Sequence[str]) -> None:
         systemctl(*step.split()[2:])
 
 
-def _refuse_foreign_files(path: Path, *, force: bool) -> None:
+def _refuse_foreign_file(path: Path) -> None:
     from sparkdash.host import systemd
 
-    if path.exists() and not force and not systemd.ours(read_small_file(path).decode(errors="replace")):
+    if path.exists() and not systemd.ours(read_small_file(path).decode(errors="replace")):
         raise HostError(
             f"{path} was not written by sparkdash.",
             code="unit_not_ours",
-            hint="Read it first; `--force` replaces or removes it anyway.",
+            hint="Read it, and move it away first.",
         )
 
 
@@ -244,12 +228,6 @@ def _refuse_second_daemon() -> None:
         code="daemon_running",
         hint="End it with `sparkdash stop --daemon` (its engines keep running), then install again.",
     )
-
-
-def _write(path: Path, text: str) -> None:
-    with writing(path, "folder_unusable"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        paths.replace_file(path, text.encode(), mode=0o644)
 
 
 _COMPLETIONS = (".bash_completions/sparkdash.sh", ".zfunc/_sparkdash", ".config/fish/completions/sparkdash.fish")

@@ -104,14 +104,6 @@ def test_a_dry_run_changes_nothing(sparkdash: Run, systemctl: Systemctl, unit: P
     assert systemctl.asked == []
 
 
-def test_no_start_only_writes(sparkdash: Run, systemctl: Systemctl, unit: Path, daemon: FakeDaemon) -> None:
-    done = sparkdash("service", "install", "--no-start")
-    assert done.code == 0
-    assert unit.exists()
-    assert systemctl.asked == []
-    assert "systemctl --user enable sparkdash.service" in done.err
-
-
 def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\nExecStart=/mine\n")
@@ -119,11 +111,8 @@ def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, uni
         done = sparkdash("service", command)
         assert done.code == 5
         assert f"{unit} was not written by sparkdash" in done.err
-        assert "--force" in done.err
     assert "/mine" in unit.read_text()
     assert systemctl.asked == []
-    assert sparkdash("service", "install", "--force").code == 0
-    assert systemd.ours(unit.read_text())
 
 
 def test_without_a_user_manager_nothing_is_written(
@@ -173,17 +162,17 @@ def test_a_start_that_fails_tells_where_to_look(
 
 
 def test_uninstall_stops_disables_and_removes(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
-    sparkdash("service", "install", "--no-start")
+    sparkdash("service", "install")
     done = sparkdash("service", "uninstall")
     assert done.code == 0
     assert "Its engines keep running" in done.err
     assert not unit.exists()
-    assert systemctl.asked == ["disable --now sparkdash.service", "daemon-reload"]
+    assert systemctl.asked[3:] == ["disable --now sparkdash.service", "daemon-reload"]
     assert "does not exist" in sparkdash("service", "uninstall").err
 
 
-def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
-    sparkdash("service", "install", "--no-start")
+def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
+    sparkdash("service", "install")
     systemctl.answer("", err=NO_BUS, code=1)
     done = sparkdash("service", "uninstall")
     assert done.code == 0
@@ -191,9 +180,9 @@ def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Syste
     assert NO_BUS in done.err
 
 
-def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
+def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
     assert sparkdash("service", "status").out.splitlines()[0] == "unit      -"
-    sparkdash("service", "install", "--no-start")
+    sparkdash("service", "install")
     systemctl.answer(
         "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\nMainPID=77\nNRestarts=1\n"
         "StatusText=serving http://127.0.0.1:8484/v1 with podman\n"
@@ -262,9 +251,3 @@ def test_files_of_somebody_else_stay_and_a_rule_that_sudo_cannot_read_never_coun
         done = by_root(script)
         assert (done.returncode, "was not written by sparkdash" in done.stderr) == (1, True)
     assert rule.read_text() == "ann ALL=(ALL) ALL\n"
-
-
-def test_options_that_mean_nothing_are_refused(sparkdash: Run) -> None:
-    done = sparkdash("service", "install", "--helper", "--port", "9000")
-    assert done.code == 5
-    assert "--port does not go with --helper" in done.err
