@@ -15,7 +15,8 @@ STRICT = ConfigDict(extra="forbid", defer_build=True)
 class Frozen(BaseModel):
     """A value that cannot change and refuses keys it does not know."""
 
-    # a validator is built when it is first needed: a start, and most commands, need few of them
+    # a validator is built when it is first needed: a start, and most commands, need few of them. A default in a
+    # class's head therefore comes from `model_construct`
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def replace(self, **changes: object) -> Self:

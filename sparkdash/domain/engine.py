@@ -282,7 +282,7 @@ class IncidentList(Frozen):
     """Incidents, newest first, and the mean time to repair over all that are kept."""
 
     incidents: tuple[Incident, ...] = ()
-    repairs: Repairs = Repairs()
+    repairs: Repairs = Repairs.model_construct()
 
 
 def summarize_repairs(incidents: Iterable[Incident]) -> Repairs:

@@ -187,9 +187,9 @@ class UsageTotals(Frozen):
     """Energy of the requests whose energy is known; None without any."""
     waited: int = 0
     wait_total_s: float = 0.0
-    wait_s: Quantiles = Quantiles()
-    ttft_s: Quantiles = Quantiles()
-    decode_tok_s: Quantiles = Quantiles()
+    wait_s: Quantiles = Quantiles.model_construct()
+    ttft_s: Quantiles = Quantiles.model_construct()
+    decode_tok_s: Quantiles = Quantiles.model_construct()
 
 
 class UsageReport(Frozen):
@@ -202,7 +202,7 @@ class UsageReport(Frozen):
     by: UsageGroup
     rows: tuple[UsageTotals, ...] = ()
     """Hours and days in their order; sessions, the last request's first; other groups, most requests first."""
-    total: UsageTotals = UsageTotals(group="all")
+    total: UsageTotals = UsageTotals.model_construct(group="all")
     busy_wh: float | None = None
     """Energy of the box in the period while requests ran; None without a sensor, and for one profile or client."""
     idle_wh: float | None = None

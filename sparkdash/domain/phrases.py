@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Incident, Liveness, LivenessState, RepairStep, RepairTime
-from sparkdash.domain.history import Replay
 from sparkdash.domain.images import CopyKind, CopyProgress, CopyStep
 from sparkdash.domain.metric import EngineSample, Figure, Gpu, LinkSample, LiveRequest, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
@@ -17,6 +16,9 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import KvBack, Plan, Start, Swap, SwapPhase
 from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, natural, number, percent, size
+
+if TYPE_CHECKING:
+    from sparkdash.domain.history import Replay
 
 
 def family_of(profile: ProfileSummary) -> str:

@@ -144,7 +144,7 @@ class SimSpec(Frozen):
     """Behaviour of the simulated engine. Invented for rehearsal; nothing is a measurement."""
 
     load_s: float = Field(default=8.0, ge=0)
-    speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
+    speeds: tuple[SimSpeed, ...] = (SimSpeed.model_construct(context=0, decode_tok_s=40, prefill_tok_s=2000),)
     acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
     """Chance of accepting the draft token at each position, given that the earlier ones were accepted."""
     speculation: str | None = None
@@ -391,7 +391,7 @@ class Profile(Frozen):
     """Variable of the daemon's environment with the key of a `remote`. The key itself is never written down."""
     context: int | None = Field(default=None, gt=0)
     """Context length in tokens, when it is not among the engine's arguments."""
-    memory: MemoryNeed = MemoryNeed()
+    memory: MemoryNeed = MemoryNeed.model_construct()
     nodes: int = Field(default=1, ge=1)
     """Nodes that one engine of the profile needs; of several numbers, as `[2, 4]`, the largest."""
     fewer: dict[int, dict[str, ArgValue]] = {}

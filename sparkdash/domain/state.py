@@ -154,7 +154,7 @@ class Snapshot(Frozen):
     guard: Guard | None = None
     """Memory guard; None before its start."""
     incidents: tuple[Incident, ...] = ()
-    repairs: Repairs = Repairs()
+    repairs: Repairs = Repairs.model_construct()
     """Mean time to repair, over all kept incidents."""
     measuring: Measuring | None = None
     """Bench run in progress. It reports every few seconds: a silent one has died."""

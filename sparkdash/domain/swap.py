@@ -195,7 +195,7 @@ class Plan(Frozen):
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
     reasons: dict[str, str] = {}
     beside: tuple[str, ...] = ()
-    need: Need = Need()
+    need: Need = Need.model_construct()
     needs_bytes: int | None = None
     """Memory that must be free before the start: the peak where known, else the sum of the terms."""
     now_bytes: int | None = None

@@ -347,6 +347,13 @@ class SparkdashApp(App[None]):
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Parse the styles anew, as for another theme; before the first page they have yet to be parsed at all."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+
     def clear_selection(self) -> None:
         """Do nothing: no text can be selected, and Textual's own asks too early for a screen (Python 3.12)."""
 

@@ -6,13 +6,16 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
 from sparkdash.paths import read_small_text, replace_file
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S
 from sparkdash.tui.lines.charts import columns
+
+if TYPE_CHECKING:
+    from sparkdash.domain.history import Series
 
 WINDOWS = ((0.0, "live"), (HOUR_S, "1h"), (DAY_S, "1d"))
 """Lengths in seconds with their names; 0 is the live chart, as long as its width allows."""

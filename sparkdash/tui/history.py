@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sparkdash.domain.history import RecentFigures
 from sparkdash.domain.metric import Gpu, Memory, Metric, Sample
 from sparkdash.domain.node import LOCAL
 from sparkdash.tui.choices import farthest
+
+if TYPE_CHECKING:
+    from sparkdash.domain.history import RecentFigures
 
 STEP_S = 2.0
 """Seconds of one bar: the 30 bars that fit beside the figures at 80 columns show a minute."""

@@ -49,7 +49,8 @@ asyncio.run(SparkdashApp(connect, address.at_url(url), box=this_box).run_async(h
 NOT_YET = {
     "typer", "click", "httpx", "yaml", "sparkdash.api.control", "sparkdash.api.answers", "sparkdash.client.client",
     "sparkdash.settings", "sparkdash.catalog", "sparkdash.discovery", "sparkdash.bench", "sparkdash.host",
-    "sparkdash.cli.main", "sparkdash.cli.setup", "sparkdash.cli.use",
+    "sparkdash.cli.main", "sparkdash.cli.setup", "sparkdash.cli.use", "sparkdash.engines", "sparkdash.domain.history",
+    "pydantic.plugin._loader",  # loaded when the first validator is built
     *(f"sparkdash.tui.screens.{page}" for page in ["profiles", "requests", "compare", "history", "box", "settings", "help"]),
 }  # fmt: skip
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sparkdash.domain.history import Series
 from sparkdash.tui.text import Line, Span, Style, align_right, merge_spans, pad, styled
+
+if TYPE_CHECKING:
+    from sparkdash.domain.history import Series
 
 _DOTS = 4
 _BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))

@@ -12,7 +12,6 @@ from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
-from sparkdash.engines.registry import adapter
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import Line, Style, dimmed, styled
 from sparkdash.units import DASH, gib, tokens
@@ -71,8 +70,11 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
     if of is None:
         return DASH
     version = (engine.version if engine else None) or (profile.engine_version if profile else None)
-    name = (profile.server if profile and of is profile.engine else None) or adapter(of).title
-    return " ".join(filter(None, (name, version)))
+    if profile and of is profile.engine and profile.server:
+        return " ".join(filter(None, (profile.server, version)))
+    from sparkdash.engines.registry import adapter  # a twentieth of the start; the first frame names no engine
+
+    return " ".join(filter(None, (adapter(of).title, version)))
 
 
 def engine_state(engine: Engine, view: View) -> Line:

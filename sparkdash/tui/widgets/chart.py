@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.history import MarkKind, Series, TimelineMark
 from sparkdash.tui.lines.chart_window import MINUTE_S, ChartWindow, moment_text, span_text, ticks
 from sparkdash.tui.lines.charts import AXIS, ChartMark, columns, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, join, length, styled
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, size
+
+if TYPE_CHECKING:
+    from sparkdash.domain.history import Series, TimelineMark
 
 TICK_CELLS = 16
 LEAST_ROWS = 3
@@ -190,6 +193,8 @@ def _highest(series: Series | None) -> float:
 
 
 def sign_of(mark: TimelineMark) -> tuple[str, Style]:
+    from sparkdash.domain.history import MarkKind  # no first frame has a mark
+
     if mark.kind is MarkKind.SWAP:
         return "▲", Style.BAD if mark.level is Level.ERROR else Style.GOOD
     if mark.kind is MarkKind.NOTICE:

@@ -56,6 +56,7 @@ def _last(values: Sequence[float | None]) -> float | None:
     return next((value for value in reversed(values[-2:]) if value is not None), None)
 
 
+NO_GPU = Gpu.model_construct()
 ROOMY = 76
 PRESSURE_LOOK, PRESSURE_ACT = 0.05, 0.20
 """Shares of time in which every task waited for memory (PSI full): noticeable, and at a fifth the box thrashes."""
@@ -112,7 +113,7 @@ def _energy(view: View) -> list[Line]:
 
 def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False, more: Sequence[Line] = ()) -> Line:
     """Join the figures, leaving out what has no room as a whole."""
-    line = styled(" ") + join(_gpu(gpu or Gpu(), stuck), styled("  "))
+    line = styled(" ") + join(_gpu(gpu or NO_GPU, stuck), styled("  "))
     between = styled("     " if width >= ROOMY else "  ")
     for told in (*_memory(memory), *more):
         line = line + between + told if length(line + between + told) <= width else line

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual import work
 
-from sparkdash.domain.history import UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
@@ -18,6 +18,9 @@ from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fitting_columns, titles
 from sparkdash.units import DASH, duration, number, percent
+
+if TYPE_CHECKING:
+    from sparkdash.domain.history import UsageReport, UsageTotals
 
 LEAST_GROUP, WIDEST_GROUP = 16, 32
 TOTAL = "all"
