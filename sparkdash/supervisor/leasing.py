@@ -176,7 +176,7 @@ class Leasing:
             raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
         limit = self._tools.settings.policy_of(profile.name).max_concurrency
         if limit is not None and self._busy_remotes[profile.name] >= limit:
-            raise refusals.too_many(profile.name, limit, None)
+            raise refusals.too_many(profile.name, limit)
         url = profile.url or ""
         engine = Engine(
             profile=profile.name,

@@ -139,17 +139,14 @@ def in_a_ring(*order: str) -> dict[str, frozenset[str]]:
 
 
 def test_a_refusal_tells_wrong_cables_from_a_silent_box() -> None:
-    order, eight = (LOCAL, "b", "c", "d"), (LOCAL, *"bcdefgh")
-    of_eight = unplaced("new", ProfileFacts("f", counts=(4,)), eight, {}, in_a_ring(*eight))
-    assert (of_eight.code, of_eight.message, of_eight.hint) == (
-        "nodes_apart",
-        "new needs 4 boxes in a ring or behind a switch. The 8 boxes make one ring: 4 in a row are a line.",
-        "Write `topologies: [line]` if the engine's NCCL needs no closed ring, as sparkring's. Stock NCCL runs on "
-        "2 neighbours or all 8.",
-    )
+    order = (LOCAL, "b", "c", "d")
     row = in_a_ring(*order) | {LOCAL: frozenset("b"), "d": frozenset("c")}
     three = unplaced("new", ProfileFacts("f", counts=(3,)), [*order], {}, row)
-    assert three.message.endswith("There are the cables b-c, b-this box, c-d: 3 in a row are a line.")
+    assert (three.code, three.message) == (
+        "nodes_apart",
+        "new needs 3 boxes in a ring or behind a switch. There are the cables b-c, b-this box, c-d.",
+    )
+    assert "`topologies: [line]`" in (three.hint or "")
     lost = unplaced("new", ProfileFacts("f", counts=(4,)), [*order[:3]], {"d": "It is silent."}, in_a_ring(*order))
     assert (lost.code, lost.status) == ("node_unreachable", 503)
     alone = unplaced("new", ProfileFacts("f", counts=(2,), topologies=(Topology.RING,)), ["a", "b"], {}, {})

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import NamedTuple
 
 from sparkdash.domain.swap import SwapCause
@@ -33,8 +32,8 @@ PAUSE_MARGIN = 1.5
 FEW_PAUSES = 3
 SETTLE_S = 2.0
 """Wait after which a request is meant: editors give up sooner what they sent while one types."""
-SERVED_FROM = 20
-"""Requests of one profile that its service time is the mean of, and pauses between them that are remembered."""
+REMEMBERED = 20
+"""Pauses of each profile's clients that are remembered."""
 
 
 class EngineUse(NamedTuple):
@@ -79,12 +78,11 @@ def kept_until(use: EngineUse, patience: Patience) -> float:
     return min(in_use_until(use, patience), use.ready_at + dwell_s(use, patience))
 
 
-class ServiceTimes:
-    """Service times of requests, and the pauses between them, by profile."""
+class ClientPauses:
+    """Pauses between the requests of each profile, from the end of one until the next one comes."""
 
     def __init__(self) -> None:
-        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
-        self._pauses: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
+        self._pauses: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
         self._ended: dict[str, float] = {}
         """Time when the last request ended, of profiles for which none has come since."""
 
@@ -92,20 +90,11 @@ class ServiceTimes:
         if (ended := self._ended.pop(profile, None)) is not None:
             self._pauses[profile].append(now - ended)
 
-    def over(self, profile: str, seconds: float, now: float) -> None:
-        self._took[profile].append(seconds)
+    def ended(self, profile: str, now: float) -> None:
         self._ended[profile] = now
 
-    def pauses(self, profile: str) -> Sequence[float]:
+    def of(self, profile: str) -> Sequence[float]:
         return self._pauses.get(profile, ())
-
-    def next_free_s(self, profile: str, since: Sequence[float], now: float) -> float | None:
-        """Estimate the seconds until a running request (`since` each) ends, by the mean; None without earlier ones."""
-        took = self._took.get(profile)
-        if not took or not since:
-            return None
-        usual = fmean(took)
-        return min(max(usual - (now - began), usual / len(since)) for began in since)
 
 
 def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Ticket]:
@@ -140,7 +129,7 @@ class RequestQueue:
         self._places: dict[str, tuple[int, Hold | None]] = {}
         self._holds: dict[str, Hold] = {}
         """Holds of waiting requests, as last found."""
-        self._pace = ServiceTimes()
+        self._pauses = ClientPauses()
         self._returning: dict[str, int] = {}
         """Requests, by profile, that were cut from a dead or stuck engine, less those that came back past the limit."""
 
@@ -194,7 +183,7 @@ class RequestQueue:
         resident = self._records.residents.get(name)
         if resident is None or not resident.ready or resident.stuck:
             return None
-        busy, pauses = bool(self._records.in_flight(name)), self._pace.pauses(name)
+        busy, pauses = bool(self._records.in_flight(name)), self._pauses.of(name)
         return EngineUse(resident.ready_at, resident.load_s, resident.used_at, busy, pauses)
 
     def _kept_until(self, name: str, use: EngineUse, ticket: Ticket) -> float:
@@ -213,11 +202,9 @@ class RequestQueue:
 
     def too_many(self, ticket: Ticket) -> SparkdashError | None:
         records, known = self._records, self._records.profiles.get(ticket.profile)
-        if known is not None and known.limit is not None:
-            here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
-            if len(here) + records.waiting_for(ticket.profile) >= known.limit:
-                again = self._pace.next_free_s(ticket.profile, here, self.now)
-                return refusals.too_many(ticket.profile, known.limit, again)
+        limit = None if known is None else known.limit
+        if limit is not None and records.in_flight(ticket.profile) + records.waiting_for(ticket.profile) >= limit:
+            return refusals.too_many(ticket.profile, limit)
         if len(records.queue) < self._limit or not records.misses(ticket) or self._comes_back(ticket.profile):
             return None
         return refusals.queue_full(self._limit)
@@ -242,7 +229,7 @@ class RequestQueue:
 
     def arrived(self, profile: str) -> None:
         """Note the pause of the profile's clients that ends with a new request."""
-        self._pace.arrived(profile, self.now)
+        self._pauses.arrived(profile, self.now)
 
     def grant_at_once(self, move: Arrive, profile: str, now: float) -> bool:
         """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
@@ -250,8 +237,8 @@ class RequestQueue:
         if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
             return False
         self.now = now
-        self._pace.arrived(profile, now)
-        self._records.leases[move.id] = HeldLease(profile, move.batch, now)
+        self._pauses.arrived(profile, now)
+        self._records.leases[move.id] = HeldLease(profile, move.batch)
         resident.used_at = now
         if not move.batch:
             resident.talked_at = now
@@ -285,7 +272,7 @@ class RequestQueue:
             del self._records.queue[ticket.id]
             self._places.pop(ticket.id, None)
             if ticket.id != USE:
-                self._records.leases[ticket.id] = HeldLease(ticket.profile, ticket.batch, self.now)
+                self._records.leases[ticket.id] = HeldLease(ticket.profile, ticket.batch)
                 if resident := self._records.residents.get(ticket.profile):
                     resident.touch(self.now, ticket.batch)
                 self._records.note_use(ticket.profile, ticket.task, ticket.client, self.now)
@@ -343,7 +330,7 @@ class RequestQueue:
         return sorted(line, key=lambda t: ranks[t.profile])
 
     def _given_back(self, held: HeldLease) -> None:
-        self._pace.over(held.profile, self.now - held.since, self.now)
+        self._pauses.ended(held.profile, self.now)
         if resident := self._records.residents.get(held.profile):
             resident.used_at = self.now
             if not held.batch:

@@ -88,7 +88,6 @@ class HeldLease:
 
     profile: str
     batch: bool
-    since: float
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ def unplaced(
             hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
         )
     if known.node is None and not any(groups(there, count, cables, known.topologies) for count in known.counts):
-        return _nodes_apart(name, known, there, cables)
+        return _nodes_apart(name, known, cables)
     return _nodes_unreachable(name, known, unusable)
 
 
@@ -98,22 +98,16 @@ _CONNECTED = {
 }
 
 
-def _nodes_apart(name: str, known: ProfileFacts, there: Sequence[str], cables: Cables) -> SparkdashError:
+def _nodes_apart(name: str, known: ProfileFacts, cables: Cables) -> SparkdashError:
     """Build the refusal of a profile for whose nodes the cables are wrong."""
     wanted = [each for each in known.topologies or sorted(ASSUMED) if each != Topology.DIRECT or 2 in known.counts]
-    seen = _cables_seen(cables)
-    hint = "`topologies` in the profile says how its boxes may be connected; `sparkdash doctor` shows how they are."
-    if lines := [count for count in known.counts if groups(there, count, cables, [Topology.LINE])]:
-        is_ring = groups(there, len(there), cables, [Topology.RING])
-        seen = f"The {len(there)} boxes make one ring" if is_ring else seen
-        seen += f": {_either(lines)} in a row are a line"
-        hint = (
-            "Write `topologies: [line]` if the engine's NCCL needs no closed ring, as sparkring's. Stock NCCL runs on "
-        )
-        hint += f"2 neighbours or all {len(there)}." if is_ring else "2 neighbours."
     connected = " or ".join(map(_CONNECTED.__getitem__, wanted))
-    text = f"{name} needs {_either(known.counts)} boxes {connected}. {seen}."
-    return AdmissionError(text, code="nodes_apart", hint=hint)
+    return AdmissionError(
+        f"{name} needs {_either(known.counts)} boxes {connected}. {_cables_seen(cables)}.",
+        code="nodes_apart",
+        hint="`sparkdash doctor` shows how the boxes are connected. Write `topologies: [line]` in the profile if the "
+        "engine's NCCL needs no closed ring, as sparkring's.",
+    )
 
 
 def _cables_seen(cables: Cables) -> str:
@@ -183,12 +177,12 @@ def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
     )
 
 
-def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
+def too_many(name: str, limit: int) -> SparkdashError:
     return AdmissionError(
         f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
         code="too_many_requests",
         status=429,
-        retry_after=again_s,
+        retry_after=RETRY_S,
         hint="Come back later, or raise `max_concurrency` in config.toml.",
     )
 
