@@ -99,7 +99,7 @@ def _messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
 
     An answer belongs to the oldest call of its name that has none yet.
     """
-    unanswered = _Unanswered()
+    unanswered, order = defaultdict[str, deque[str]](deque), deque[str]()
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise AdmissionError(f"messages[{number}] is not an object.", code="invalid_json")
@@ -107,9 +107,11 @@ def _messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
         if calls := _list(message, "tool_calls"):
             made["tool_calls"] = [_call_there(call, f"call_{number}_{i}") for i, call in enumerate(calls)]
             for call in made["tool_calls"]:
-                unanswered.add(call["id"], call["function"]["name"])
+                order.append(call["function"]["name"])
+                unanswered[order[-1]].append(call["id"])
         if made["role"] == "tool":
-            made["tool_call_id"] = _answered(unanswered, message)
+            name = message.get("tool_name") or message.get("name")
+            made["tool_call_id"] = message.get("tool_call_id") or _answered(name, unanswered, order)
         yield made
 
 
@@ -144,40 +146,13 @@ def _call_there(call: Any, made_up: str) -> dict[str, Any]:
     }
 
 
-class _Unanswered:
-    """Tool calls without an answer so far. Each is visited twice at most."""
-
-    def __init__(self) -> None:
-        self._all: deque[_Call] = deque()
-        self._by_name: defaultdict[str, deque[_Call]] = defaultdict(deque)
-
-    def add(self, call_id: Any, name: str) -> None:
-        call = _Call(call_id)
-        self._all.append(call)
-        self._by_name[name].append(call)
-
-    def take(self, name: object) -> Any:
-        """Remove the oldest call of that name, or of any name for None; return its id, or None without one."""
-        calls = self._all if name is None else self._by_name.get(name) if isinstance(name, str) else None
-        while calls:
-            call = calls.popleft()
-            if not call.answered:
-                call.answered = True
-                return call.id
-        return None
-
-
-@dataclass(slots=True)
-class _Call:
-    id: Any
-    answered: bool = False
-
-
-def _answered(unanswered: _Unanswered, message: Mapping[str, Any]) -> str:
-    if given := message.get("tool_call_id"):
-        return str(given)
-    found = unanswered.take(message.get("tool_name") or message.get("name"))
-    return "call_unknown" if found is None else found  # the engine's template decides about an answer without a call
+def _answered(name: Any, calls: Mapping[str, deque[str]], order: deque[str]) -> str:
+    """Take the oldest call of that name; of an answer without a name the next one, as older clients write them."""
+    while name is None and order:
+        first = order.popleft()
+        name = first if calls[first] else None
+    found = calls.get(name) if isinstance(name, str) else None
+    return found.popleft() if found else "call_unknown"  # the template decides about an answer without a call
 
 
 def _options(options: Any) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from functools import partial
 
 from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
-from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import (
     ExtendBody,
     LeaseBody,
@@ -25,7 +23,6 @@ from sparkdash.api.requests import (
     ToggleBody,
     UseBody,
 )
-from sparkdash.api.rows import Row
 from sparkdash.domain import request as requests
 from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
 from sparkdash.domain.history import Replay, RequestSelection
@@ -37,8 +34,8 @@ from sparkdash.gateway.control.routes import (
     EVENTS,
     NO_BENCH,
     ControlCall,
-    Handler,
     StreamedAnswer,
+    by_row,
     encode_pull,
     required,
 )
@@ -238,7 +235,7 @@ def _forget_run(deps: Deps) -> None:
         deps.bus.publish(MeasuringChanged(measuring=None))
 
 
-async def end(call: ControlCall, _body: NoParameters) -> Done:
+async def end_measuring(call: ControlCall, _body: NoParameters) -> Done:
     """Ask the run that is measured to stop."""
     deps = call.deps
     deps.exclusive.end()
@@ -247,14 +244,14 @@ async def end(call: ControlCall, _body: NoParameters) -> Done:
     return Done()
 
 
-async def resume(call: ControlCall, asked: RunName) -> Done:
+async def resume_run(call: ControlCall, asked: RunName) -> Done:
     """Resume a run in a process of its own."""
     call.deps.exclusive.only()
     await required(call.deps.resume, *NO_BENCH)(asked.run)
     return Done()
 
 
-async def start(call: ControlCall, body: StartRunBody) -> BenchPlan:
+async def start_run(call: ControlCall, body: StartRunBody) -> BenchPlan:
     """Plan a run; with `begin` measure it in a process of its own, unless another run is measured."""
     deps = call.deps
     begin_run = required(deps.start_run, *NO_BENCH)
@@ -264,23 +261,7 @@ async def start(call: ControlCall, body: StartRunBody) -> BenchPlan:
     return await begin_run(StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]}))
 
 
-HANDLERS: Mapping[Row[...], Handler] = {
-    ControlApi.use: use,
-    ControlApi.stop: stop,
-    ControlApi.release: release,
-    ControlApi.extend_load: extend_load,
-    ControlApi.cancel: cancel,
-    ControlApi.cancel_request: cancel_request,
-    ControlApi.toggle: toggle,
-    ControlApi.replay: replay,
-    ControlApi.lease: lease,
-    ControlApi.end_lease: end_lease,
-    ControlApi.end_measuring: end,
-    ControlApi.resume_run: resume,
-    ControlApi.start_run: start,
-    ControlApi.settings: settings,
-    ControlApi.change_setting: change_setting,
-    ControlApi.pull: pull,
-    ControlApi.reload: reload,
-    ControlApi.shutdown: shutdown,
-}
+HANDLERS = by_row(
+    use, stop, release, extend_load, cancel, cancel_request, toggle, replay, lease, end_lease, end_measuring, resume_run,
+    start_run, settings, change_setting, pull, reload, shutdown,
+)  # fmt: skip

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 
 from sparkdash.api.answers import CapturedText, ProfileList
-from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import (
     DoctorQuery,
     FeedPosition,
@@ -23,7 +21,6 @@ from sparkdash.api.requests import (
     SeriesQuery,
     UsageQuery,
 )
-from sparkdash.api.rows import Row
 from sparkdash.domain.engine import IncidentList, summarize_repairs
 from sparkdash.domain.history import (
     FigureList,
@@ -50,8 +47,8 @@ from sparkdash.gateway.control.routes import (
     NO_BENCH,
     TEXT,
     ControlCall,
-    Handler,
     StreamedAnswer,
+    by_row,
     encode_lines,
     required,
 )
@@ -131,12 +128,12 @@ async def doctor(call: ControlCall, asked: DoctorQuery) -> Diagnosis:
     return await required(call.deps.examine, "The demo's box is simulated.", "no_doctor", hint)(asked.check or ())
 
 
-async def bench(call: ControlCall, _asked: NoParameters) -> bytes:
+async def measured_runs(call: ControlCall, _asked: NoParameters) -> bytes:
     """List the measured runs, as `sparkdash bench list --json` writes them."""
     return await required(call.deps.runs, *NO_BENCH)(None)
 
 
-async def bench_run(call: ControlCall, asked: RunName) -> bytes:
+async def run_report(call: ControlCall, asked: RunName) -> bytes:
     """Return the report of one run, as `sparkdash bench show --json` writes it."""
     return await required(call.deps.runs, *NO_BENCH)(asked.run)
 
@@ -165,12 +162,12 @@ def _within(asked: SeriesQuery | UsageQuery | MarkQuery, now: float, length_s: f
     return begin, end
 
 
-async def figures(call: ControlCall, _asked: NoParameters) -> FigureList:
+async def history_figures(call: ControlCall, _asked: NoParameters) -> FigureList:
     """List the figures, and the engines and boxes that have records of them."""
     return await _history(call).figures()
 
 
-async def series(call: ControlCall, asked: SeriesQuery) -> Series:
+async def history_series(call: ControlCall, asked: SeriesQuery) -> Series:
     """Read one figure of a profile's engine, or without a profile of the box: minimum, mean and maximum by bucket."""
     history = _history(call)
     _known(asked.figure)
@@ -181,7 +178,7 @@ async def series(call: ControlCall, asked: SeriesQuery) -> Series:
     )
 
 
-async def recent(call: ControlCall, asked: RecentQuery) -> RecentFigures:
+async def history_recent(call: ControlCall, asked: RecentQuery) -> RecentFigures:
     """Read figures of all engines and of the box over the last minutes."""
     history, names, now = _history(call), tuple(asked.figure or ()), call.deps.clock()
     for name in names:
@@ -191,19 +188,19 @@ async def recent(call: ControlCall, asked: RecentQuery) -> RecentFigures:
     )
 
 
-async def usage(call: ControlCall, asked: UsageQuery) -> UsageReport:
+async def history_usage(call: ControlCall, asked: UsageQuery) -> UsageReport:
     """Add up the requests of a period: tokens, errors, waits, and quantiles within 1 %."""
     history = _history(call)
     begin, end = _within(asked, call.deps.clock(), DAY_S)
     return await history.usage(UsageSelection(**{**dict(asked), "since": begin, "until": end}))
 
 
-async def requests(call: ControlCall, asked: PastRequestQuery) -> PastRequests:
+async def history_requests(call: ControlCall, asked: PastRequestQuery) -> PastRequests:
     """List ended requests: figures and names, never content."""
     return await _history(call).requests(RequestSelection(**dict(asked)))
 
 
-async def marks(call: ControlCall, asked: MarkQuery) -> MarkList:
+async def history_marks(call: ControlCall, asked: MarkQuery) -> MarkList:
     """List the events of a period, oldest first."""
     history = _history(call)
     begin, end = _within(asked, call.deps.clock(), DAY_S)
@@ -247,24 +244,7 @@ async def request_text(call: ControlCall, asked: RequestId) -> CapturedText:
     return CapturedText(request=kept.id, body=kept.body, answer=kept.answer)
 
 
-HANDLERS: Mapping[Row[...], Handler] = {
-    ControlApi.state: state,
-    ControlApi.events: events,
-    ControlApi.profiles: profiles,
-    ControlApi.profile: profile,
-    ControlApi.plan: plan,
-    ControlApi.incidents: incidents,
-    ControlApi.inventory: inventory,
-    ControlApi.memory: memory,
-    ControlApi.doctor: doctor,
-    ControlApi.measured_runs: bench,
-    ControlApi.run_report: bench_run,
-    ControlApi.logs: logs,
-    ControlApi.history_figures: figures,
-    ControlApi.history_series: series,
-    ControlApi.history_recent: recent,
-    ControlApi.history_usage: usage,
-    ControlApi.history_requests: requests,
-    ControlApi.history_marks: marks,
-    ControlApi.request_text: request_text,
-}
+HANDLERS = by_row(
+    state, events, profiles, profile, plan, incidents, inventory, memory, doctor, measured_runs, run_report, logs,
+    history_figures, history_series, history_recent, history_usage, history_requests, history_marks, request_text,
+)  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
+from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, Row
 from sparkdash.domain.container import PullProgress
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -87,6 +88,13 @@ class StreamedAnswer(NamedTuple):
 Handler = Callable[[ControlCall, Any], Awaitable[object]]
 """Takes a call and what it asks for; returns the answer: a model, a document, a stream, or None if it was sent."""
 T = TypeVar("T")
+
+
+def by_row(*handlers: Any) -> dict[Row[...], Handler]:
+    """Map handlers by the calls of the table that have their names."""
+    return {getattr(ControlApi, each.__name__): each for each in handlers}
+
+
 NO_BENCH = ("Nothing is measured here.", "no_bench")
 
 

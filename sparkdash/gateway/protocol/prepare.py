@@ -180,24 +180,30 @@ class CompatTarget:
     """Whether its template was seen to refuse all but one system message at the beginning."""
 
     def needs(self, name: FixName) -> bool:
+        match name:
+            case FixName.CLAUDE_BILLING_LINE | FixName.RESPONSES_MAX_TOKENS | FixName.ECHOED_PROGRESS:
+                return True
+            case FixName.RESPONSES_SEALED_REASONING:
+                return self.harmony
+            case FixName.ONE_SYSTEM_MESSAGE:
+                return self.system_first
         return name in self.engine.needs_fixes(self.version, harmony=self.harmony)
 
 
 @dataclass(frozen=True, slots=True)
 class CompatRule:
-    """Named rule: when it is needed, and what it changes."""
+    """Named rule: which bodies may need it, and what it changes."""
 
     name: FixName
     dialects: frozenset[Dialect]
     needle: bytes
     """Bytes without which a body has nothing to change."""
-    needed: Callable[[CompatTarget], bool]
     edit: Callable[[Body, CompatTarget], Changes]
 
 
 def rules_for(dialect: Dialect, off: Collection[FixName], target: CompatTarget) -> tuple[CompatRule, ...]:
     """List the rules that requests for this engine may need."""
-    return tuple(one for one in _OF[dialect] if one.name not in off and one.needed(target))
+    return tuple(one for one in _OF[dialect] if one.name not in off and target.needs(one.name))
 
 
 def apply_rules(body: bytes, rules: Iterable[CompatRule], target: CompatTarget) -> bytes:
@@ -214,10 +220,6 @@ def apply_rules(body: bytes, rules: Iterable[CompatRule], target: CompatTarget) 
         now = {key: value for key, value in (now | made).items() if value is not GONE}
     put = {key: value for key, value in changes.items() if value is not GONE}
     return rewrite_body(body, Edits(put, drop=frozenset(changes.keys() - put.keys())))
-
-
-def _always(_target: CompatTarget) -> bool:
-    return True
 
 
 def _without_billing(body: Body, _target: CompatTarget) -> Changes:
@@ -403,41 +405,23 @@ def _theirs(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(PROGRESS_MARK))
 
 
-def _engines_own(
-    name: FixName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
-) -> CompatRule:
-    return CompatRule(name, dialects, needle, lambda target: target.needs(name), edit)
-
-
-def _one_system_rule(dialect: Dialect, edit: Callable[[Body, CompatTarget], Changes]) -> CompatRule:
-    return CompatRule(
-        FixName.ONE_SYSTEM_MESSAGE, frozenset({dialect}), b'"role"', lambda target: target.system_first, edit
-    )
-
-
 _MESSAGES = frozenset({Dialect.MESSAGES})
 _RESPONSES = frozenset({Dialect.RESPONSES})
 _CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
 _ROLES = frozenset({Dialect.CHAT, Dialect.RESPONSES})
 COMPAT_RULES = (
-    CompatRule(FixName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
-    _engines_own(FixName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _system_turns_folded),
-    _engines_own(FixName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
-    _engines_own(FixName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
-    CompatRule(
-        FixName.RESPONSES_SEALED_REASONING,
-        _RESPONSES,
-        b'"encrypted_content"',
-        lambda target: target.harmony,
-        _open_reasoning,
-    ),
-    CompatRule(FixName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
-    _engines_own(FixName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
-    _engines_own(FixName.DEVELOPER_AS_SYSTEM, _ROLES, b'"developer"', _developers_as_system),
-    _one_system_rule(Dialect.CHAT, _one_system),
-    _one_system_rule(Dialect.RESPONSES, _one_instruction),
-    _one_system_rule(Dialect.MESSAGES, _system_turns_folded),
-    CompatRule(FixName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
+    CompatRule(FixName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _without_billing),
+    CompatRule(FixName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _system_turns_folded),
+    CompatRule(FixName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
+    CompatRule(FixName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
+    CompatRule(FixName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _open_reasoning),
+    CompatRule(FixName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _renamed_limit),
+    CompatRule(FixName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
+    CompatRule(FixName.DEVELOPER_AS_SYSTEM, _ROLES, b'"developer"', _developers_as_system),
+    CompatRule(FixName.ONE_SYSTEM_MESSAGE, frozenset({Dialect.CHAT}), b'"role"', _one_system),
+    CompatRule(FixName.ONE_SYSTEM_MESSAGE, _RESPONSES, b'"role"', _one_instruction),
+    CompatRule(FixName.ONE_SYSTEM_MESSAGE, _MESSAGES, b'"role"', _system_turns_folded),
+    CompatRule(FixName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _without_progress),
 )
 """All rules, in the order in which they are applied."""
 _OF = {dialect: tuple(one for one in COMPAT_RULES if dialect in one.dialects) for dialect in Dialect}
