@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.gateway.apis.ollama_wire import AnswerSummary
 from sparkdash.gateway.protocol.route import find_route, is_control
 from sparkdash.gateway.relay import admitted
 from sparkdash.upstream import engine_error_text
@@ -93,9 +92,3 @@ def test_a_key_that_a_service_repeats_is_masked(before: int) -> None:
     told = admitted.remote_refusal(profile, 401, b"x" * before + KEY.encode(), {"Authorization": f"Bearer {KEY}"}, None)
     assert KEY[:6] not in told.text()
     assert "***" in told.text()
-
-
-def test_a_choice_that_is_none_says_nothing() -> None:
-    heard = AnswerSummary()
-    assert list(heard.take({"choices": [None]})) == []
-    assert list(heard.take({"choices": [{"delta": {"content": "a"}}]})) == [{"content": "a"}]

@@ -22,7 +22,7 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import permitted_name, visible_error, visible_snapshot
 from sparkdash.gateway.apis import models, ollama_wire
 from sparkdash.gateway.apis.ollama_wire import (
-    AnswerSummary,
+    OllamaAnswer,
     OllamaRequest,
     json_line,
     nanoseconds,
@@ -38,16 +38,17 @@ from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.keyring import Key
-from sparkdash.sse import Lines, data_of
 from sparkdash.upstream import readable
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-_UNREADABLE = (ValueError, RecursionError, TypeError, AttributeError, LookupError)
-"""Raised for an answer that has not the shape of OpenAI's."""
+_UNREADABLE = (SparkdashError, ValueError, RecursionError, TypeError, AttributeError, LookupError)
+"""Raised for an error in a stream, and for an answer that has not the shape of OpenAI's."""
 
 
 def _fault(error: Exception) -> str:
+    if isinstance(error, SparkdashError):
+        return error.message
     if isinstance(error, json.JSONDecodeError):
         return "The model wrote a tool call whose arguments are not JSON."
     return "The engine's answer has another shape than OpenAI's."
@@ -74,17 +75,16 @@ class OllamaChat:
         self._key = exchange.key
         self._scope, self._receive, self._send = exchange.asgi_triple()
         self._row: RequestRow | None = None
-        self._heard = AnswerSummary()
+        self._answer = OllamaAnswer(self._said, self._final)
         self._begun = deps.monotonic()
         self._first: float | None = None
         self._last = 0.0
         self._status = 200
         self._framed = False
         self._headers: Iterable[tuple[bytes, bytes]] = ()
-        self._lines = Lines()
         self._whole = b""
         self._over = False
-        """Whether an error or the last line has been sent."""
+        """Whether an error has been sent."""
 
     async def relay(self, name: str) -> None:
         """Relay the request and its whole answer. Raises AdmissionError: the request is nested too deeply."""
@@ -133,63 +133,32 @@ class OllamaChat:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _translated(self, raw: bytes) -> bytes:
-        reply = _parsed(raw)
-        if self._status >= 400 or not isinstance(reply, dict):
-            return problems.encode_json({"error": error_text(reply)})
+        if self._status >= 400:
+            return problems.encode_json({"error": error_text(_parsed(raw))})
         try:
-            said = next(self._heard.take(reply), {"content": ""})
-            calls = self._heard.tool_calls()
-            return problems.encode_json(self._final(said | ({"tool_calls": calls} if calls else {})))
+            return self._answer.whole(raw)
         except _UNREADABLE as error:
             self._status = 502
             return problems.encode_json({"error": _fault(error)})
 
     def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
-        lines = [*self._lines.feed(piece), *(self._lines.end() if last else ())]
-        out = [self._line(data.strip()) for one in lines if (data := data_of(one)) is not None]
-        if last and not self._over and self._heard.reason:  # some engines omit [DONE]
-            out.append(self._end())
-        return b"".join(out)
-
-    def _line(self, data: str) -> bytes:
         if self._over:
             return b""
-        if data == "[DONE]":
-            return self._end()
+        made = bytearray()
         try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError):
-            return b""
-        if not isinstance(chunk, dict) or "error" in chunk:
-            return self._failed(error_text(chunk))
-        try:
-            return b"".join(self._part(message) for message in self._heard.take(chunk))
+            for line in self._answer.feed(piece):
+                made += line
+            for line in self._answer.end() if last else ():  # some engines omit [DONE]
+                made += line
         except _UNREADABLE as error:
-            return self._failed(_fault(error))
+            self._over = True
+            made += json_line({"error": _fault(error)})
+        return bytes(made)
 
-    def _part(self, message: dict[str, Any]) -> bytes:
+    def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
         if message["content"] or "thinking" in message:
             self._last = self._deps.monotonic()
             self._first = self._first or self._last
-        elif self._heard.reason:
-            return b""  # the last chunk has only the finish reason
-        return json_line(self._said(message) | {"done": False})
-
-    def _end(self) -> bytes:
-        try:
-            calls = self._heard.tool_calls()
-            called = self._said({"content": "", "tool_calls": calls}) | {"done": False}
-            last = (json_line(called) if calls else b"") + json_line(self._final({"content": ""}))
-        except _UNREADABLE as error:
-            return self._failed(_fault(error))
-        self._over = True
-        return last
-
-    def _failed(self, words: str) -> bytes:
-        self._over = True
-        return json_line({"error": words})
-
-    def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "model": self._ask.model,
             "created_at": rfc3339(self._deps.clock()),
@@ -197,7 +166,7 @@ class OllamaChat:
         }
 
     def _final(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._said(message), "done": True, **self._heard.counts(), **self._durations()}
+        return {**self._said(message), "done": True, **self._answer.counts(), **self._durations()}
 
     def _durations(self) -> dict[str, int]:
         """Build the durations: waiting for the engine, its first text, its text (of a stream only)."""
@@ -207,7 +176,7 @@ class OllamaChat:
             found["load_duration"] = nanoseconds(row.granted_at - row.started_at)
         if row is not None and row.ttft_s is not None:
             found["prompt_eval_duration"] = nanoseconds(row.ttft_s)
-        if self._first is not None:
+        if self._framed and self._first is not None:
             found["eval_duration"] = nanoseconds(self._last - self._first)
         return found
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.problems import encode_json
+from sparkdash.gateway.translate.answers import ChatAnswer, Item
+from sparkdash.gateway.translate.requests import ChatRequest
 
 _OPTIONS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty",
@@ -190,61 +192,54 @@ def _list(body: Mapping[str, Any], key: str) -> list[Any]:
 # --- the answer -------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class AnswerSummary:
-    """Collects what the last line of an answer tells."""
+Dressed = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-    reason: str | None = None
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    calls: dict[object, dict[str, str]] = field(default_factory=dict)
-    """Tool calls by their index, else by their id or number; names and arguments come in pieces."""
 
-    def take(self, reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Take a chunk or a whole answer; yield its text and reasoning as at most one message."""
-        if usage := reply.get("usage"):
-            self.usage = usage
-        for choice in (reply.get("choices") or [])[:1]:
-            if not isinstance(choice, dict):
-                continue
-            self.reason = choice.get("finish_reason") or self.reason
-            part = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
-            if calls := part.get("tool_calls"):
-                self._add_calls(calls)
-            message = {"content": part.get("content") or ""}
-            if thinking := part.get("reasoning_content") or part.get("reasoning"):
-                message["thinking"] = thinking
-            if logprobs := (choice.get("logprobs") or {}).get("content"):
-                message["logprobs"] = logprobs
-            yield message
+class OllamaAnswer(ChatAnswer):
+    """Writes Ollama's lines, or its answer in one piece. `said` and `final` complete a message and the last one."""
 
-    def _add_calls(self, calls: Sequence[Mapping[str, Any]]) -> None:
-        for call in calls:
-            function = call.get("function") or {}
-            known = self._call(call, begins=bool(function.get("name")))
-            known["name"] += function.get("name") or ""
-            arguments = function.get("arguments") or ""
-            known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+    def __init__(self, said: Dressed, final: Dressed) -> None:
+        super().__init__({}, ChatRequest())
+        self._said = said
+        self._final = final
 
-    def _call(self, call: Mapping[str, Any], *, begins: bool) -> dict[str, str]:
-        """Find the call to which a piece belongs; without an index, a new id or a name `begins` one."""
-        key = call.get("index")
-        if key is None:
-            key = call.get("id") or (f"number {len(self.calls)}" if begins else next(reversed(self.calls), "first"))
-        return self.calls.setdefault(key, {"name": "", "arguments": ""})
+    def _say(self, said: dict[str, Any]) -> Iterator[bytes]:
+        """Yield an empty line for a chunk without text, such as a keep-alive."""
+        yield b"".join(super()._say(said)) or self._line({"content": ""})
 
-    def tool_calls(self) -> list[dict[str, Any]]:
+    def _grow(self, item: Item, piece: str) -> Iterator[bytes]:
+        if item.kind == "text":
+            yield self._line({"content": piece} | ({"logprobs": self._logprobs} if self._logprobs else {}))
+        elif item.kind == "reasoning":
+            yield self._line({"content": "", "thinking": piece})
+
+    def _end(self) -> Iterator[bytes]:
+        if calls := self._tool_calls():
+            yield self._line({"content": "", "tool_calls": calls})
+        yield json_line(self._final({"content": ""}))
+
+    def _whole(self) -> dict[str, Any]:
+        texts = {
+            kind: "".join(item.text for item in self._items if item.kind == kind) for kind in ("text", "reasoning")
+        }
+        logprobs = [each for item in self._items for each in item.logprobs]
+        told = {"thinking": texts["reasoning"], "tool_calls": self._tool_calls(), "logprobs": logprobs}
+        return self._final({"content": texts["text"], **{key: value for key, value in told.items() if value}})
+
+    def _line(self, message: Mapping[str, Any]) -> bytes:
+        return json_line(self._said(message) | {"done": False})
+
+    def _tool_calls(self) -> list[dict[str, Any]]:
         """List the tool calls. Raises ValueError when the model's arguments are not JSON."""
-        return [
-            {"function": {"name": call["name"], "arguments": json.loads(call["arguments"] or "{}")}}
-            for call in self.calls.values()
-        ]
+        calls = [item for item in self._items if item.kind == "call"]
+        return [{"function": {"name": call.name, "arguments": json.loads(call.text or "{}")}} for call in calls]
 
     def counts(self) -> dict[str, Any]:
         """Build the counts: why the answer ended and the engine's token counts, as far as known."""
         found = {
-            "done_reason": "length" if self.reason == "length" else "stop",
-            "prompt_eval_count": self.usage.get("prompt_tokens"),
-            "eval_count": self.usage.get("completion_tokens"),
+            "done_reason": "length" if self._finish == "length" else "stop",
+            "prompt_eval_count": self._usage.get("prompt_tokens"),
+            "eval_count": self._usage.get("completion_tokens"),
         }
         return {key: value for key, value in found.items() if value is not None}
 

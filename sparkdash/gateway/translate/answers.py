@@ -61,16 +61,16 @@ class ChatAnswer:
     # what each protocol writes
 
     def _begin(self) -> Iterator[bytes]:
-        raise NotImplementedError
+        return iter(())
 
-    def _open(self, item: Item) -> Iterator[bytes]:
-        raise NotImplementedError
+    def _open(self, _item: Item) -> Iterator[bytes]:
+        return iter(())
 
     def _grow(self, item: Item, piece: str) -> Iterator[bytes]:
         raise NotImplementedError
 
-    def _close(self, item: Item) -> Iterator[bytes]:
-        raise NotImplementedError
+    def _close(self, _item: Item) -> Iterator[bytes]:
+        return iter(())
 
     def _end(self) -> Iterator[bytes]:
         raise NotImplementedError
@@ -106,7 +106,7 @@ class ChatAnswer:
         self._usage = body.get("usage") or self._usage
         for choice in (body.get("choices") or ())[:1]:
             self._logprobs = (choice.get("logprobs") or {}).get("content") or []
-            yield from self._say(choice.get("delta") or choice.get("message") or {})
+            yield from self._say(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
             self._finish = choice.get("finish_reason") or self._finish
             if isinstance(stop := choice.get("stop_reason"), str):
                 self._stop = stop
