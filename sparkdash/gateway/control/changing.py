@@ -262,6 +262,6 @@ async def start_run(call: ControlCall, body: StartRunBody) -> BenchPlan:
 
 
 HANDLERS = by_row(
-    use, stop, release, extend_load, cancel, cancel_request, toggle, replay, lease, end_lease, end_measuring, resume_run,
-    start_run, settings, change_setting, pull, reload, shutdown,
+    use, stop, release, extend_load, cancel, cancel_request, toggle, replay, lease, end_lease, end_measuring,
+    resume_run, start_run, settings, change_setting, pull, reload, shutdown,
 )  # fmt: skip
