@@ -300,6 +300,13 @@ def test_a_rank_on_another_box_that_crashed_is_named_with_its_own_lines_and_not_
     assert failure.log_tail == ("[spark2] INFO loading", f"[spark2] {said}", end)
 
 
+@pytest.mark.parametrize(("rank", "box"), [(0, "this box"), (1, "spark2")])
+def test_a_rank_that_was_killed_without_a_word_is_named_by_its_box(rank: int, box: str) -> None:
+    end = f"sparkdash: rank {rank} on {box} ended the engine: its container ended with exit code 137."
+    failure = adapter(EngineKind.VLLM).classify(["INFO loading", "[spark2] INFO loading", end], 137)
+    assert failure.message == f"Its container on {box} was killed (SIGKILL) without a word"
+
+
 @pytest.mark.parametrize("end", ["rank 0 on this box", "rank 1 on spark2"])
 def test_the_head_s_lines_are_the_reason_where_it_ended_first_and_where_nothing_of_the_rank_is_known(end: str) -> None:
     lines = [*HEAD_OF_LOST_RANK, f"sparkdash: {end} ended the engine: its container ended with exit code 1."]

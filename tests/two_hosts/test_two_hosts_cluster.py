@@ -46,20 +46,6 @@ def test_a_rank_that_crashes_in_its_load_is_named_with_its_own_last_lines_also_w
     assert hosts.containers("a") == hosts.containers("b") == {}
 
 
-@pytest.mark.full
-def test_a_worker_that_is_killed_fails_the_engine_with_the_name_of_its_host(
-    daemon: HostDaemon, hosts: TwoHosts
-) -> None:
-    up(daemon)
-    hosts.run("b", "podman", "kill", WORKER)
-    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed")
-    failure = state["engines"][NAME]["failure"]
-    assert "spark2" in failure["message"], failure
-    assert any("[spark2] " in line for line in failure["log_tail"]), failure
-    until_gone(hosts, "a")
-    until_gone(hosts, "b")
-
-
 def test_a_cut_link_fails_the_engine_and_the_other_side_is_ended_when_the_link_is_back(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -72,19 +58,6 @@ def test_a_cut_link_fails_the_engine_and_the_other_side_is_ended_when_the_link_i
     hosts.link(up=True)
     until_gone(hosts, "b")
     daemon.until_state(lambda state: not state["nodes"]["spark2"]["owed"])
-
-
-@pytest.mark.full
-def test_a_daemon_killed_beside_a_running_pair_has_a_successor_that_adopts_it(
-    daemon: HostDaemon, hosts: TwoHosts
-) -> None:
-    up(daemon)
-    daemon.kill()
-    daemon.start()
-    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "ready")
-    assert state["engines"][NAME]["nodes"] == ["local", "spark2"]
-    daemon.post("/api/stop", {"profile": NAME}, timeout=60)
-    assert hosts.containers("a") == hosts.containers("b") == {}
 
 
 @pytest.mark.full

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import pytest
 from two_host_pair import (
-    HEAD,
     NAME,
     WORKER,
     begin,
@@ -152,15 +151,6 @@ def test_a_changed_host_key_ends_the_engine_and_refuses_the_next_start_with_both
     until_gone(hosts, "b")
 
 
-def test_a_head_that_is_killed_costs_the_worker_and_says_on_which_box_it_ended(
-    daemon: HostDaemon, hosts: TwoHosts
-) -> None:
-    up(daemon)
-    hosts.run("a", "podman", "kill", HEAD)
-    assert failure_of(daemon)["message"] == "pair died. Its container on this box was killed (SIGKILL) without a word."
-    until_gone(hosts, "a", "b")
-
-
 def test_a_disk_that_is_full_at_the_start_is_named_with_its_box_and_nothing_stays(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -196,42 +186,6 @@ def test_an_image_of_the_same_name_that_differs_is_replaced_before_the_start_and
     up(daemon)
     assert image("a") == image("b")
     assert f"spark2 had another image under the name {hosts.image}" in notices(daemon)
-
-
-CLOCK = """#!/run/real-python3 -u
-import sys, time
-real = time.time
-time.time = lambda: real() + 3600
-words = sys.argv[1:]
-while words[0] in ("-I", "-S", "-u"):
-    words.pop(0)
-text = words.pop(1) if words[0] == "-c" else sys.stdin.read()
-sys.argv = words
-exec(compile(text, "script", "exec"), {"__name__": "__main__"})
-"""
-"""Stands for the Python of a box whose clock is an hour ahead: no namespace has a clock of its own."""
-
-
-def test_a_clock_an_hour_off_is_found_and_an_engine_runs_all_the_same(
-    hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]
-) -> None:
-    with hosts.program("b", "python3", CLOCK):
-        daemon = daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=2))
-        told = daemon.sparkdash("doctor", "--node", "spark2", "clock", "--json")
-        (found,) = json.loads(told.stdout)["findings"]
-        assert found["status"] == "warn"
-        assert found["evidence"].startswith(
-            ("The clock of spark2 is 1h00m ahead", "The clock of spark2 is 59m59s ahead")
-        )
-        up(daemon)
-        sample = daemon.until_state(lambda state: (state["sample"] or {}).get("nodes", {}).get("spark2"))
-        assert abs(sample["sample"]["nodes"]["spark2"]["at"] - sample["sample"]["at"]) < 60  # by this box's clock
-        daemon.kill()
-        daemon.start()
-        assert until_engine(daemon, "ready")["nodes"] == ["local", "spark2"]
-        assert list(hosts.containers("b")) == [WORKER]
-        daemon.post("/api/stop", {"profile": NAME}, timeout=60)
-        until_gone(hosts, "a", "b")
 
 
 def test_a_podman_that_hangs_on_a_host_that_answers_fails_the_start_within_half_a_minute(

@@ -49,20 +49,6 @@ def until(hosts: TwoHosts, holds: Callable[[], object], limit_s: float = 40) -> 
         time.sleep(0.1)
 
 
-def test_figures_of_the_other_host_come_once_a_second_while_somebody_looks(
-    daemon: HostDaemon,
-) -> None:
-    seen: set[float] = set()
-
-    def enough(state: dict) -> bool:  # type: ignore[type-arg]
-        sample = (state["sample"] or {}).get("nodes", {}).get("spark2")
-        seen.add(sample["at"] if sample else 0.0)
-        return len(seen) >= 6
-
-    daemon.until(enough, 15)  # the feed is a listener
-    assert daemon.state()["sample"]["nodes"]["spark2"]["memory"]["total"] == 121 * 2**30
-
-
 def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_the_reason(
     daemon: HostDaemon,
     hosts: TwoHosts,
@@ -113,26 +99,3 @@ def test_the_guard_acts_while_the_link_is_cut(
     memory_of_b(60)
     plug_in(hosts, daemon)
     daemon.until_state(lambda state: any("spark2's memory guard killed" in each["text"] for each in state["notices"]))
-
-
-OLDER = """
-import glob, json, os
-for file in glob.glob("/run/sparkdash-guard-*/lease.json"):
-    lease = json.load(open(file))
-    lease["renewed"] -= lease["ttl_s"]
-    with open(file + ".older", "w") as older:
-        json.dump(lease, older)
-    os.rename(file + ".older", file)
-"""
-"""Makes every lease of a host older by the time that it holds: nobody need wait for it."""
-
-
-def test_the_guard_ends_with_its_lease_where_no_engine_runs(
-    daemon: HostDaemon,
-    hosts: TwoHosts,
-) -> None:
-    daemon.until_state(lambda state: state["nodes"]["spark2"]["guarded"])
-    daemon.kill()
-    assert guards(hosts)
-    hosts.run("b", "python3", "-c", OLDER)
-    until(hosts, lambda: not guards(hosts))

@@ -19,7 +19,7 @@ from sparkdash.host.box import BoxReader
 from sparkdash.nodes import directory as directory_module
 from sparkdash.nodes import node_file
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.ssh import facts, node_monitor, ssh_errors
+from sparkdash.nodes.ssh import facts, node_monitor
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
 from sparkdash.nodes.ssh.ssh_command import fingerprint
@@ -73,22 +73,6 @@ async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert not link.connection.alive
-
-
-@pytest.mark.full
-async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd) -> None:
-    node = sshd.node
-    sshd.stop()
-    sshd.new_host_key()
-    sshd.start()
-    link = NodeMonitor(node, MonitorInputs(read_facts, lambda: None, lambda _: None))
-    task = asyncio.create_task(link.run())
-    await asyncio.wait_for(link.settled.wait(), 30)
-    assert link.state.status is NodeStatus.REFUSED
-    assert link.reason is not None
-    assert link.reason.code == ssh_errors.KEY_CHANGED
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 # All nodes of the registry

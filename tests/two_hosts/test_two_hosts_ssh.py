@@ -187,27 +187,6 @@ async def test_a_host_key_of_another_kind_is_refused(node: NodeConnection, sshd:
     sshd.extra = ""
 
 
-@pytest.mark.full
-async def test_a_login_that_is_refused_names_the_command_that_copies_the_key(
-    node: NodeConnection, sshd: LocalSshd
-) -> None:
-    keys = (sshd.folder / "authorized_keys").read_text()
-    (sshd.folder / "authorized_keys").write_text("")
-    try:
-        found = await refusal(node)
-    finally:
-        (sshd.folder / "authorized_keys").write_text(keys)
-    assert found.code == "node_login_refused"
-    assert f"ssh-copy-id -p {sshd.port} {sshd.target}" in (found.hint or "")
-
-
-@pytest.mark.full
-async def test_a_box_without_sshd_cannot_be_reached(node: NodeConnection, sshd: LocalSshd) -> None:
-    sshd.stop()
-    found = await refusal(node)
-    assert (found.code, "Connection refused" in found.message) == ("node_unreachable", True)
-
-
 async def test_a_box_without_ssh_says_how_to_install_it(
     node: NodeConnection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
