@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fake_nvml import GPU_IS_LOST, FakeNvml
 
-from sparkdash.doctor.nodes.examine import REACH, READINGS
+from sparkdash.doctor.nodes.examine import READINGS
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
 from sparkdash.nodes.agent.engine_processes import EngineProcesses
 from sparkdash.nodes.agent.figures import FIGURES
@@ -26,7 +26,7 @@ from sparkdash.nodes.shipping import drop_pages
 from sparkdash.nodes.shipping.shipper import WEIGHTS
 from sparkdash.nodes.ssh.facts import FACTS
 
-PROGRAMS = [FIGURES, GUARD, LEFTOVERS, WEIGHTS, FACTS, READINGS, REACH, (drop_pages.__name__,)]
+PROGRAMS = [FIGURES, GUARD, LEFTOVERS, WEIGHTS, FACTS, READINGS, (drop_pages.__name__,)]
 ID = "ab" * 32
 
 
