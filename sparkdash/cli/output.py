@@ -1,4 +1,4 @@
-"""Terminal output of every command: text, JSON, tables, colours, questions, progress line, panel of a failure."""
+"""Terminal output of every command: text, JSON, tables, colours, questions, progress line, error."""
 
 from __future__ import annotations
 
@@ -202,10 +202,12 @@ def print_error(error: SparkdashError, *, as_json: bool = False) -> None:
     """Print the error to stderr; with `as_json`, print its envelope to stdout too."""
     if as_json:
         print_json({"error": {"message": error.message, "code": error.code, "hint": error.hint, **error.details()}})
-    if wants_colour(sys.stderr):
-        _rich(error)
-    else:
-        print_note("\n".join(_plain(error)))
+    head = typer.style("Error:", fg="red", bold=True) if wants_colour(sys.stderr) else "Error:"
+    typer.echo(f"{head} {printable(error.message)}", err=True)
+    for title, lines in _extra(error):
+        print_note("\n".join((f"{title}:", *(f"  {line}" for line in lines))))
+    if error.hint:
+        print_note(f"Hint: {error.hint}")
 
 
 def _extra(error: SparkdashError) -> list[tuple[str, tuple[str, ...]]]:
@@ -220,24 +222,3 @@ def _extra(error: SparkdashError) -> list[tuple[str, tuple[str, ...]]]:
         ("evidence kept in", (evidence,) if evidence else ()),
     ]
     return [(title, lines) for title, lines in found if lines]
-
-
-def _plain(error: SparkdashError) -> list[str]:
-    lines = [f"Error: {error.message}"]
-    for title, extra in _extra(error):
-        lines += [f"{title}:", *(f"  {line}" for line in extra)]
-    return [*lines, f"Hint: {error.hint}"] if error.hint else lines
-
-
-def _rich(error: SparkdashError) -> None:
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.text import Text
-
-    parts: list[Any] = [Text(error.message, style="bold")]
-    for title, lines in _extra(error):
-        parts += [Text(f"\n{title}", style="dim"), Text("\n".join(lines), style="dim")]
-    if error.hint:
-        parts.append(Text(f"\n{error.hint}"))
-    panel = Panel(Group(*parts), title=error.code, title_align="left", border_style="red", padding=(0, 1))
-    make_console(sys.stderr, min(terminal_width(), 100)).print(panel)

@@ -1,9 +1,8 @@
-"""The command line on a real terminal: panels, colours, the line drawn over, and the question."""
+"""The command line on a real terminal: colours, the line drawn over, and the question."""
 
 import asyncio
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -70,16 +69,12 @@ def _read(fd: int) -> bytes:
         return b""
 
 
-def test_an_error_is_a_panel(terminal: Terminal, nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_stands_out(terminal: Terminal, nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     code, shown = terminal("status")
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert code == 7
-    assert "\x1b[" in shown
-    assert "╭─ daemon_unreachable ─" in plain
-    assert "│ No sparkdash daemon answers at http://127.0.0.1:" in plain
-    assert "│ Start it with `sparkdash serve`." in plain
-    assert max(map(len, plain.splitlines())) <= 100
+    assert shown.startswith("\x1b[31m\x1b[1mError:\x1b[0m No sparkdash daemon answers at http://127.0.0.1:")
+    assert "\nHint: Start it with `sparkdash serve`." in shown
 
 
 def test_no_color_is_respected(terminal: Terminal, nobody: None) -> None:
@@ -128,7 +123,7 @@ def test_watching_draws_over(terminal: Terminal, daemon: FakeDaemon) -> None:
     code, shown = terminal("status", "--watch")
     assert code == 7
     assert "sparkdash 0.1.0 on spark-1" in shown
-    assert "daemon_hung_up" in shown
+    assert "The daemon went away." in shown
 
 
 def test_the_script_is_installed() -> None:
@@ -174,7 +169,7 @@ def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., An
     run_folder.create_run_folder(run_plan.new_run(suites.load_suite("smoke"), arms, Mode.SCREEN))
     done = sparkdash("bench", "resume", "--yes")
     assert done.code == 3
-    assert "does not read the profiles" in " ".join(done.err.replace("│", " ").split())
+    assert "does not read the profiles" in " ".join(done.err.split())
     text = sweep.sweep_file_path("sweep-a-max-num-seqs").read_text()
     assert all(f"max-num-seqs: {value}" in text for value in (1, 2))
 
@@ -194,7 +189,7 @@ def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[.
     daemon.set(profiles=(summary("a"),))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
     done = sparkdash("ab", "a", "--sweep", "max-num-seqs=1..2", "--yes")
-    said = " ".join(done.err.replace("│", " ").split())
+    said = " ".join(done.err.split())
     assert done.code == 3
     assert f"does not read the profiles in {paths.config_dir() / 'profiles'}" in said
     assert list((paths.config_dir() / "profiles").iterdir()) == []

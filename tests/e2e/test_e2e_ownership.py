@@ -21,6 +21,6 @@ def test_two_daemons_refuse_each_other(new_daemon: Callable[..., Any], tmp_path:
         env={**env, shared: first.env[shared]}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 7
-    said = " ".join(done.stderr.replace("│", " ").split())
+    said = " ".join(done.stderr.split())
     assert f"pid {first.process.pid}, {first.url}" in said
     assert first.get("/health") == {"status": "ok"}
