@@ -1,4 +1,4 @@
-"""When pieces came, and what becomes of connections; against servers of a few lines that speak HTTP over real sockets."""
+"""When pieces came; against servers of a few lines that speak HTTP over real sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkdash.bench.measure.http_client import (
     TOLD,
     BrokenAnswerError,
     TimedAnswer,
-    TimedConnections,
+    timed_post,
 )
 
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -30,35 +30,20 @@ def chunk(body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def answering(*answers: bytes, close: bool = False) -> AsyncIterator[tuple[str, list[int]]]:
-    """A server that gives these answers in turn; its root, and the connection's number of each request."""
-    left, seen, connections = list(answers), [], 0
+async def answering(answer: bytes) -> AsyncIterator[str]:
+    """The root of a server that gives this answer and closes the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        mine = connections = connections + 1
-        while left and await reader.readuntil(b"\r\n\r\nbody"):
-            seen.append(mine)
-            writer.write(left.pop(0))
-            await writer.drain()
-            if close:
-                break
+        await reader.readuntil(b"\r\n\r\nbody")
+        writer.write(answer)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def asked(connections: TimedConnections, root: str) -> TimedAnswer:
-    return await connections.post(root, "/v1/chat/completions", {"X-Of": "ours"}, b"body")
-
-
-@pytest.fixture
-def connections() -> Iterator[TimedConnections]:
-    made = TimedConnections()
-    yield made
-    made.close()
+async def asked(root: str, uds: Path | None = None) -> TimedAnswer:
+    return await timed_post(root, "/v1/chat/completions", {"X-Of": "ours"}, b"body", uds)
 
 
 @pytest.fixture
@@ -80,13 +65,13 @@ def noting() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("noting")
-async def test_a_late_client_measures_in_time(connections: TimedConnections, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_client_measures_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
     loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), http_client._Answer.on_body
     monkeypatch.setattr(http_client._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
-        asking = asyncio.create_task(asked(connections, f"http://127.0.0.1:{server.getsockname()[1]}"))
+        asking = asyncio.create_task(asked(f"http://127.0.0.1:{server.getsockname()[1]}"))
         engine, _ = await loop.sock_accept(server)
         request = b""
         while not request.endswith(b"body"):
@@ -107,46 +92,33 @@ async def test_a_late_client_measures_in_time(connections: TimedConnections, mon
     assert timed.late_ns[0] >= went_on - max(sent, arrived)
 
 
-async def test_a_kernel_that_notes_no_arrivals_is_done_without(
-    connections: TimedConnections, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kernel_that_notes_no_arrivals_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that refuses the option, as sandboxes and emulators do: the moment is that of the read, and none is called late."""
     monkeypatch.setattr(http_client, "SO_TIMESTAMPNS", 9999)
-    async with answering(OK + chunk(b"a") + END) as (root, _):
-        timed = await asked(connections, root)
+    async with answering(OK + chunk(b"a") + END) as root:
+        timed = await asked(root)
     assert (timed.status, timed.body, timed.late_ns) == (200, b"a", [])
     assert timed.pieces[0][0] > timed.t0_ns
 
 
-async def test_each_chunk_is_a_piece_of_its_own(connections: TimedConnections) -> None:
-    async with answering(OK + chunk(b"a") + chunk(b"bc") + END) as (root, _):
-        timed = await asked(connections, root)
+async def test_each_chunk_is_a_piece_of_its_own() -> None:
+    async with answering(OK + chunk(b"a") + chunk(b"bc") + END) as root:
+        timed = await asked(root)
     assert (timed.status, [piece for _, piece in timed.pieces]) == (200, [b"a", b"bc"])
     assert timed.pieces[0][0] == timed.pieces[1][0] > timed.t0_ns
 
 
-async def test_connections_are_kept_and_a_closed_one_is_not_used(connections: TimedConnections) -> None:
-    """The second request goes over the first's; one that its server has closed is replaced without a word."""
-    whole = OK + chunk(b"x") + END
-    async with answering(whole, whole) as (root, seen):
-        assert [(await asked(connections, root)).body for _ in range(2)] == [b"x", b"x"]
-        assert seen == [1, 1]
-    async with answering(whole, whole, close=True) as (root, seen):
-        assert [(await asked(connections, root)).body for _ in range(2)] == [b"x", b"x"]
-        assert seen == [1, 2]
-
-
-async def test_a_body_may_end_with_its_connection(connections: TimedConnections) -> None:
-    async with answering(b"HTTP/1.1 503 Busy\r\n\r\nlater", close=True) as (root, _):
-        timed = await asked(connections, root)
+async def test_a_body_may_end_with_its_connection() -> None:
+    async with answering(b"HTTP/1.1 503 Busy\r\n\r\nlater") as root:
+        timed = await asked(root)
     assert (timed.status, timed.body) == (503, b"later")
 
 
 @pytest.mark.parametrize("answer", [OK + chunk(b"a"), b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n"])
-async def test_what_is_broken_off_is_an_error(connections: TimedConnections, answer: bytes) -> None:
-    async with answering(answer, close=True) as (root, _):
+async def test_what_is_broken_off_is_an_error(answer: bytes) -> None:
+    async with answering(answer) as root:
         with pytest.raises(BrokenAnswerError):
-            await asked(connections, root)
+            await asked(root)
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:
@@ -159,8 +131,6 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
         writer.close()
 
     server = await asyncio.start_unix_server(serve, str(place))
-    here = TimedConnections(place)
     async with server:
-        timed = await asked(here, "http://localhost")
-        here.close()
+        timed = await asked("http://localhost", place)
     assert (timed.body, timed.late_ns) == (b"x", [])

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -52,73 +51,27 @@ class TimedAnswer:
         return b"".join(piece for _, piece in self.pieces)
 
 
-class TimedConnections:
-    """Connections to one server at a time, over TCP or the unix socket `uds`. One task at a time uses each."""
+async def timed_post(
+    root: str, path: str, headers: Mapping[str, str], body: bytes, uds: Path | None = None
+) -> TimedAnswer:
+    """Send a POST over a connection of its own, and read the answer to its end. Time starts once it is established.
 
-    def __init__(self, uds: Path | None = None) -> None:
-        self._uds = uds
-        self._root = ""
-        self._idle: list[socket.socket] = []
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
-
-    async def post(self, root: str, path: str, headers: Mapping[str, str], body: bytes) -> TimedAnswer:
-        """Send a POST and read the answer to its end. Time starts once the connection is established.
-
-        Raises:
-            OSError: nobody listens, the connection broke, or nothing came for SILENCE_S (TimeoutError).
-        """
-        parts = urlsplit(root)
-        head = _head(f"{parts.path}{path}", {"Host": parts.netloc, **headers}, len(body))
-        if root != self._root:
-            self.close()
-            self._root = root
-        while (kept := self._kept()) is not None:
-            with suppress(_StaleError):
-                return await self._exchange(kept, head + body, kept=True)
-        async with asyncio.timeout(CONNECT_S):
-            fresh = await _connected(self._uds, parts.hostname or "", parts.port or 80)
-        return await self._exchange(fresh, head + body, kept=False)
-
-    def _kept(self) -> socket.socket | None:
-        """Return an idle connection that its server has not closed."""
-        while self._idle:
-            sock = self._idle.pop()
-            with suppress(BlockingIOError):
-                sock.recv(1, socket.MSG_PEEK)  # an end, or an answer that nobody asked for
-                sock.close()
-                continue
-            return sock
-        return None
-
-    async def _exchange(self, sock: socket.socket, request: bytes, *, kept: bool) -> TimedAnswer:
-        loop = asyncio.get_running_loop()
-        answer = _Answer(time.perf_counter_ns())
-        reusable = False
-        try:
-            try:
-                await loop.sock_sendall(sock, request)
-                loop.add_reader(sock, _reader(sock, answer))
-                await answer.whole()
-            except (BrokenPipeError, ConnectionResetError, BrokenAnswerError):
-                if kept and not answer.begun:
-                    raise _StaleError from None
-                raise
-            finally:
-                loop.remove_reader(sock)
-            reusable = answer.keeps
-        finally:
-            if reusable:
-                self._idle.append(sock)
-            else:
-                sock.close()
-        return answer.timed
-
-
-class _StaleError(Exception):
-    """A kept connection was closed by its server before it took the request."""
+    Raises:
+        OSError: nobody listens, the connection broke, or nothing came for SILENCE_S (TimeoutError).
+    """
+    parts = urlsplit(root)
+    head = _head(f"{parts.path}{path}", {"Host": parts.netloc, **headers}, len(body))
+    async with asyncio.timeout(CONNECT_S):
+        sock = await _connected(uds, parts.hostname or "", parts.port or 80)
+    loop, answer = asyncio.get_running_loop(), _Answer(time.perf_counter_ns())
+    try:
+        await loop.sock_sendall(sock, head + body)
+        loop.add_reader(sock, _reader(sock, answer))
+        await answer.whole()
+    finally:
+        loop.remove_reader(sock)
+        sock.close()
+    return answer.timed
 
 
 class _Answer:
@@ -126,8 +79,6 @@ class _Answer:
 
     def __init__(self, t0_ns: int) -> None:
         self.timed = TimedAnswer(t0_ns)
-        self.begun = False
-        self.keeps = False
         self._at = self._heard = t0_ns
         self._until_close = True
         """True without a length or chunks: the body ends with the connection."""
@@ -139,12 +90,12 @@ class _Answer:
         if self._over.done():
             return
         if not data:
-            if self.begun and self._until_close and self.timed.status:
+            if self._until_close and self.timed.status:
                 self._over.set_result(None)
             else:
                 self.broken(BrokenAnswerError("the connection ended before the answer did"))
             return
-        self.begun, self._at, self._heard = True, at_ns, read_ns
+        self._at, self._heard = at_ns, read_ns
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -176,7 +127,6 @@ class _Answer:
 
     def on_message_complete(self) -> None:
         if self.timed.status >= 200 and not self._over.done():
-            self.keeps = bool(self._parser.should_keep_alive()) and not self._until_close
             self._over.set_result(None)
 
 
@@ -231,14 +181,17 @@ async def _connect(family: int, address: Any) -> socket.socket:
         sock.setblocking(False)
         if family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if sys.platform == "linux":
-                with suppress(OSError):  # a sandbox or an emulator may not know it; then no arrival is told
-                    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            _note_arrivals(sock)
         await asyncio.get_running_loop().sock_connect(sock, address)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _note_arrivals(sock: socket.socket) -> None:
+    with suppress(OSError):  # a sandbox or an emulator may not know it; then no arrival is told
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
 
 def _head(path: str, headers: Mapping[str, str], length: int) -> bytes:
@@ -291,6 +244,7 @@ class BenchClient:
     """Requests to one root URL (without /v1), through the socket `uds` where given. An async context manager."""
 
     _small: httpx.AsyncClient
+    _noting: socket.socket
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, uds: Path | None = None) -> None:
         self.url = url.rstrip("/")
@@ -298,16 +252,17 @@ class BenchClient:
         self.headers = headers or {}
         """Sent with every request to `url`, and to nobody else; whoever handed them in may change them."""
         self.lag = LoopLag()
-        self._connections = TimedConnections(uds)
 
     async def __aenter__(self) -> Self:
         self._small = _client(self.url, self._uds)
+        self._noting = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        _note_arrivals(self._noting)  # the kernel begins a moment after the first socket asks, and ends with the last
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connections.close()
+        self._noting.close()
         await self._small.aclose()
 
     async def chat(self, body: Mapping[str, Any]) -> StreamedAnswer:
@@ -326,7 +281,7 @@ class BenchClient:
 
     async def _timed(self, data: bytes) -> TimedAnswer | str:
         try:
-            return await self._connections.post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data)
+            return await timed_post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data, self._uds)
         except OSError as problem:
             return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 
