@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.exposition import choose_encoder
@@ -16,7 +16,7 @@ from sparkdash.domain.memory import GuardLevel
 from sparkdash.domain.metric import Gpu, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Request, RequestState
-from sparkdash.prometheus.totals import OTHER, QUEUE, SWAP, WAITS, ScrapedState
+from sparkdash.prometheus.totals import OTHER, QUEUE, SWAP, WAITS, GatewayTokens, ScrapedState
 from sparkdash.telemetry.reading import Counters
 from sparkdash.telemetry.totals import LatencyHistogram
 
@@ -78,21 +78,29 @@ def box_families(state: ScrapedState) -> Iterator[MetricFamily]:
     yield gauge("store_limit_bytes", "Largest size of the database.", (), [((), state.store_limit_bytes)])
 
 
+_OF_MEMORY: tuple[tuple[str, str, Callable[[Memory], float | None]], ...] = (
+    ("memory_total_bytes", "Memory of the node.", lambda memory: memory.total),
+    ("memory_available_bytes", "Memory that programs can get, by the kernel's own estimate.", lambda m: m.available),
+    ("memory_pressure_ratio", "Share of the last 10 s in which all tasks waited for memory, 0 to 1.",
+     lambda memory: memory.pressure),
+)  # fmt: skip
+_OF_GPU: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
+    ("gpu_utilization_ratio", "Share of time in which the GPU computed, 0 to 1.", lambda gpu: gpu.utilization),
+    ("gpu_clock_hertz", "Clock of the GPU's multiprocessors.",
+     lambda gpu: None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz * HERTZ),
+    ("gpu_temperature_celsius", "Temperature of the GPU.", lambda gpu: gpu.temperature_c),
+    ("gpu_power_watts", "Power of the GPU, without the rest of the box.", lambda gpu: gpu.power_w),
+)  # fmt: skip
+
+
 def _memory(memories: Mapping[str, Memory]) -> Iterator[MetricFamily]:
     yield gauge(
         "memory_bytes", "Memory by owner: a profile, other, cache, free, kept. Adds up to the total.",
         ("node", "owner"),
         (([node, owner], held) for node, memory in memories.items() for owner, held in memory_by_owner(memory).items()),
     )  # fmt: skip
-    yield gauge("memory_total_bytes", "Memory of the node.", NODE, (([n], m.total) for n, m in memories.items()))
-    yield gauge(
-        "memory_available_bytes", "Memory that programs can get, by the kernel's own estimate.", NODE,
-        (([node], memory.available) for node, memory in memories.items()),
-    )  # fmt: skip
-    yield gauge(
-        "memory_pressure_ratio", "Share of the last 10 s in which all tasks waited for memory, 0 to 1.", NODE,
-        (([node], memory.pressure) for node, memory in memories.items()),
-    )  # fmt: skip
+    for name, documentation, figure in _OF_MEMORY:
+        yield gauge(name, documentation, NODE, (([node], figure(memory)) for node, memory in memories.items()))
 
 
 def memory_by_owner(memory: Memory) -> dict[str, int]:
@@ -120,23 +128,8 @@ def memory_by_owner(memory: Memory) -> dict[str, int]:
 
 
 def _gpus(gpus: Mapping[str, Gpu]) -> Iterator[MetricFamily]:
-    yield gauge(
-        "gpu_utilization_ratio", "Share of time in which the GPU computed, 0 to 1.", GPU,
-        (([node, ONLY_GPU], gpu.utilization) for node, gpu in gpus.items()),
-    )  # fmt: skip
-    yield gauge(
-        "gpu_clock_hertz", "Clock of the GPU's multiprocessors.", GPU,
-        (([node, ONLY_GPU], None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz * HERTZ)
-         for node, gpu in gpus.items()),
-    )  # fmt: skip
-    yield gauge(
-        "gpu_temperature_celsius", "Temperature of the GPU.", GPU,
-        (([node, ONLY_GPU], gpu.temperature_c) for node, gpu in gpus.items()),
-    )  # fmt: skip
-    yield gauge(
-        "gpu_power_watts", "Power of the GPU, without the rest of the box.", GPU,
-        (([node, ONLY_GPU], gpu.power_w) for node, gpu in gpus.items()),
-    )  # fmt: skip
+    for name, documentation, figure in _OF_GPU:
+        yield gauge(name, documentation, GPU, (([node, ONLY_GPU], figure(gpu)) for node, gpu in gpus.items()))
 
 
 def _guard(state: ScrapedState) -> Iterator[MetricFamily]:
@@ -193,15 +186,12 @@ SOURCED = (*ENGINE, "source")
 STATES = ("serving", "loading", "stalled", "stuck", "stopping", "failed")
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 _ENDS = {EngineState.STOPPING: "stopping", EngineState.FAILED: "failed"}
-Sourced = tuple[float | None, float | None]
-"""Figure by the engine, and by the gateway."""
 
 
 def engine_families(state: ScrapedState) -> Iterator[MetricFamily]:
     yield from _states(state)
     yield from _tokens(state)
-    yield from _prefix_cache(state)
-    yield from _speculation(state)
+    yield from _counters(state)
     yield from _gauges(state)
     yield from _loads(state)
     yield counter(
@@ -247,88 +237,52 @@ def _about(state: ScrapedState, engine: Engine) -> tuple[str, str, str, str]:
     return engine.version or profile.engine_version or "", digest, profile.speculation or "", str(profile.context or "")
 
 
+_TOKENS: tuple[
+    tuple[str, str, Callable[[Counters], float | None], Callable[[GatewayTokens], float | None]], ...
+] = (
+    ("output_tokens", "Generated tokens.", lambda told: told.generated, lambda seen: seen.output),
+    ("reasoning_tokens", "Tokens of reasoning, within the generated ones.", lambda _: None,
+     lambda seen: seen.reasoning),
+    ("prompt_tokens", "Tokens of prompts, cached ones included.", lambda told: told.all_prompted,
+     lambda seen: seen.prompt),
+    ("prompt_cached_tokens", "Tokens of prompts that were found in the prefix cache.", lambda told: told.hits,
+     lambda seen: seen.cached),
+    ("prompt_computed_tokens", "Tokens of prompts that were really computed.", lambda told: told.computed,
+     lambda seen: seen.prompt - (seen.cached or 0)),
+    ("prefill_seconds", "Sum of the requests' times to first token, the engine's own queue included.",
+     lambda told: told.ttft_sum, lambda seen: seen.prefill_s),
+)  # fmt: skip
+_TOKEN = {"unit": "token"}
+_COUNTERS: tuple[tuple[str, str, Mapping[str, str], Callable[[Counters], float | None]], ...] = (
+    ("prefix_queries", "Tokens that were looked up in the prefix cache.", _TOKEN, lambda told: told.queries),
+    ("prefix_hits", "Tokens that were found in the prefix cache.", _TOKEN, lambda told: told.hits),
+    ("draft_steps", "Steps of speculation.", {}, lambda told: told.drafts),
+    ("draft_tokens", "Tokens that speculation proposed.", {}, lambda told: told.draft_tokens),
+)
+
+
 def _tokens(state: ScrapedState) -> Iterator[MetricFamily]:
     tokens, engines = state.requests.tokens, state.engines
-    names = sorted({*tokens, *engines})
 
-    def rows(figures: Iterable[tuple[str, Sourced]]) -> Rows:
-        for name, (by_engine, by_gateway) in figures:
-            figure, source = (by_gateway, "gateway") if by_engine is None else (by_engine, "engine")
+    def rows(
+        by_engine: Callable[[Counters], float | None], by_gateway: Callable[[GatewayTokens], float | None]
+    ) -> Rows:
+        for name in sorted({*tokens, *engines}):
+            source, figure = "engine", by_engine(engines[name].counters) if name in engines else None
+            if figure is None:
+                source, figure = "gateway", by_gateway(tokens[name]) if name in tokens else None
             yield [*state.engine_labels(name), source], figure
 
-    def of_gateway(name: str, field: str) -> float | None:
-        figure: float | None = getattr(tokens[name], field) if name in tokens else None
-        return figure
-
-    def told(name: str) -> Counters:
-        return engines[name].counters if name in engines else Counters()
-
-    def prompt_computed(name: str) -> float | None:
-        prompt, cached = of_gateway(name, "prompt"), of_gateway(name, "cached")
-        return None if prompt is None else prompt - (cached or 0)
-
-    yield counter(
-        "output_tokens", "Generated tokens.", SOURCED,
-        rows((name, (told(name).generated, of_gateway(name, "output"))) for name in names),
-    )  # fmt: skip
-    yield counter(
-        "reasoning_tokens", "Tokens of reasoning, within the generated ones.", SOURCED,
-        rows((name, (None, of_gateway(name, "reasoning"))) for name in names),
-    )  # fmt: skip
-    yield counter(
-        "prompt_tokens", "Tokens of prompts, cached ones included.", SOURCED,
-        rows((name, (_prompted(told(name)), of_gateway(name, "prompt"))) for name in names),
-    )  # fmt: skip
-    yield counter(
-        "prompt_cached_tokens", "Tokens of prompts that were found in the prefix cache.", SOURCED,
-        rows((name, (told(name).hits, of_gateway(name, "cached"))) for name in names),
-    )  # fmt: skip
-    yield counter(
-        "prompt_computed_tokens", "Tokens of prompts that were really computed.", SOURCED,
-        rows((name, (_computed(told(name)), prompt_computed(name))) for name in names),
-    )  # fmt: skip
-    yield counter(
-        "prefill_seconds", "Sum of the requests' times to first token, the engine's own queue included.", SOURCED,
-        rows((name, (told(name).ttft_sum, of_gateway(name, "prefill_s"))) for name in names),
-    )  # fmt: skip
+    for counted, documentation, by_engine, by_gateway in _TOKENS:
+        yield counter(counted, documentation, SOURCED, rows(by_engine, by_gateway))
 
 
-def _prompted(told: Counters) -> float | None:
-    """Prompt tokens by the engine: its own counter, else those computed and those found."""
-    if told.prompted is not None:
-        return told.prompted
-    return None if told.prefilled is None or told.hits is None else told.prefilled + told.hits
+def _counters(state: ScrapedState) -> Iterator[MetricFamily]:
+    def rows(more: Iterable[str], figure: Callable[[Counters], float | None]) -> Rows:
+        return (([*state.engine_labels(n), *more], figure(each.counters)) for n, each in state.engines.items())
 
-
-def _computed(told: Counters) -> float | None:
-    if told.prefilled is not None or told.prompted is None or told.hits is None:
-        return told.prefilled
-    return max(0.0, told.prompted - told.hits)
-
-
-def _prefix_cache(state: ScrapedState) -> Iterator[MetricFamily]:
-    unit = (*ENGINE, "unit")
-    counted = state.engines.items()
-    yield counter(
-        "prefix_queries", "Tokens that were looked up in the prefix cache.", unit,
-        (([*state.engine_labels(name), "token"], each.counters.queries) for name, each in counted),
-    )  # fmt: skip
-    yield counter(
-        "prefix_hits", "Tokens that were found in the prefix cache.", unit,
-        (([*state.engine_labels(name), "token"], each.counters.hits) for name, each in counted),
-    )  # fmt: skip
-
-
-def _speculation(state: ScrapedState) -> Iterator[MetricFamily]:
-    counted = state.engines.items()
-    yield counter(
-        "draft_steps", "Steps of speculation.", ENGINE,
-        ((state.engine_labels(name), each.counters.drafts) for name, each in counted),
-    )  # fmt: skip
-    yield counter(
-        "draft_tokens", "Tokens that speculation proposed.", ENGINE,
-        ((state.engine_labels(name), each.counters.draft_tokens) for name, each in counted),
-    )  # fmt: skip
+    for counted, documentation, more, figure in _COUNTERS:
+        yield counter(counted, documentation, (*ENGINE, *more), rows(more.values(), figure))
     yield counter(
         "draft_accepted_tokens", "Proposed tokens that were accepted, by position from 0 where the engine tells it.",
         (*ENGINE, "position"),
@@ -396,40 +350,26 @@ def _loads(state: ScrapedState) -> Iterator[MetricFamily]:
 
 
 CLIENT = ("profile", "client")
+REASON = ("profile", "reason")
 
 
 def gateway_families(state: ScrapedState) -> Iterator[MetricFamily]:
     requests, swaps = state.requests, state.swaps
     yield counter(
-        "requests",
-        "Requests that ended at the gateway.",
-        ("profile", "client", "route", "code", "finish"),
+        "requests", "Requests that ended at the gateway.", ("profile", "client", "route", "code", "finish"),
         requests.requests.items(),
-    )
-    yield histogram(
-        "request_duration_seconds",
-        "Time from a request's arrival to its end, waits included.",
-        CLIENT,
-        requests.durations.items(),
-    )
-    yield histogram(
-        "time_to_first_token_seconds",
-        "Time from sending a request to the engine until its first text, without the wait for an engine.",
-        CLIENT,
-        requests.first_tokens.items(),
-    )
-    yield histogram(
-        "time_per_output_token_seconds",
-        "Mean time between two tokens of one answer.",
-        CLIENT,
-        requests.per_token.items(),
-    )
-    yield histogram(
-        "wait_seconds",
-        "Time that a request waited for its engine; requests without a wait are not in it.",
-        ("profile", "reason"),
-        requests.waits.items(),
-    )
+    )  # fmt: skip
+    for name, documentation, labels, counted in (
+        ("request_duration_seconds", "Time from a request's arrival to its end, waits included.", CLIENT,
+         requests.durations),
+        ("time_to_first_token_seconds",
+         "Time from sending a request to the engine until its first text, without the wait for an engine.", CLIENT,
+         requests.first_tokens),
+        ("time_per_output_token_seconds", "Mean time between two tokens of one answer.", CLIENT, requests.per_token),
+        ("wait_seconds", "Time that a request waited for its engine; requests without a wait are not in it.", REASON,
+         requests.waits),
+    ):  # fmt: skip
+        yield histogram(name, documentation, labels, counted.items())
     yield from _queue(state)
     yield counter("swaps", "Changes of the running profiles that ended.", ("profile", "outcome"), swaps.swaps.items())
     yield histogram(
@@ -443,18 +383,10 @@ def _queue(state: ScrapedState) -> Iterator[MetricFamily]:
     for request in state.snapshot.requests.values():
         if request.state is RequestState.WAITING:
             waiting[_profile(state, request), _reason(state, request)].append(request)
-    yield gauge(
-        "queue_requests",
-        "Requests that wait for an engine.",
-        ("profile", "reason"),
-        ((labels, len(each)) for labels, each in waiting.items()),
-    )
-    yield gauge(
-        "queue_oldest_seconds",
-        "Age of the oldest request that waits.",
-        ("profile", "reason"),
-        ((labels, max(state.now - one.started_at for one in each)) for labels, each in waiting.items()),
-    )
+    sizes = ((labels, len(each)) for labels, each in waiting.items())
+    ages = ((labels, max(state.now - one.started_at for one in each)) for labels, each in waiting.items())
+    yield gauge("queue_requests", "Requests that wait for an engine.", REASON, sizes)
+    yield gauge("queue_oldest_seconds", "Age of the oldest request that waits.", REASON, ages)
 
 
 def _profile(state: ScrapedState, request: Request) -> str:

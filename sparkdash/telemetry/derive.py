@@ -308,7 +308,7 @@ class EngineHistory:
         if base is None:
             return None
         change = last.counters.since(base.counters)
-        computed = _computed(change)
+        computed = change.computed
         if not computed:
             return None if last.gauges.running and not change.generated else computed
         reached_back = min(
@@ -320,7 +320,7 @@ class EngineHistory:
         """Seconds before `base` without a counted prompt token."""
         since = base.at
         for reading in reversed(self._readings):
-            counted_since = _computed(base.counters.since(reading.counters))
+            counted_since = base.counters.since(reading.counters).computed
             if reading.at < self._timed_from or (reading.at < base.at and counted_since):
                 break
             since = min(since, reading.at)
@@ -360,15 +360,6 @@ def quantile(before: Mapping[float, float], after: Mapping[float, float], q: flo
             return lower if math.isinf(bound) else lower + (bound - lower) * (q * total - below) / (count - below)
         lower, below = bound, count
     return None
-
-
-def _computed(change: Counters) -> float | None:
-    """Computed prompt tokens; without such a counter, all prompt tokens less the cache hits (counted at admission)."""
-    if change.prefilled is not None:
-        return change.prefilled
-    if change.prompted is None or change.hits is None:
-        return None
-    return max(0.0, change.prompted - change.hits)
 
 
 def _acceptance_at(oldest: Reading, last: Reading, drafts: float | None) -> tuple[float, ...] | None:

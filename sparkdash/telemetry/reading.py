@@ -217,6 +217,20 @@ class Counters(NamedTuple):
         return type(self)(*(a if b is None else (a or 0.0) + max(0.0, b) for a, b in zip(self, growth, strict=True)))
 
     @property
+    def computed(self) -> float | None:
+        """Computed prompt tokens; without such a counter, all of them less the cache hits (counted at admission)."""
+        if self.prefilled is not None or self.prompted is None or self.hits is None:
+            return self.prefilled
+        return max(0.0, self.prompted - self.hits)
+
+    @property
+    def all_prompted(self) -> float | None:
+        """Prompt tokens: the engine's own counter of them, else those computed and those found."""
+        if self.prompted is not None or self.prefilled is None or self.hits is None:
+            return self.prompted
+        return self.prefilled + self.hits
+
+    @property
     def fell(self) -> bool:
         """Whether, in a difference, a counter went back, as after a restart of the engine."""
         return any(change is not None and change < 0 for change in self)
