@@ -94,14 +94,6 @@ def still(look: EngineSignals, seconds: float) -> list[EngineSignals]:
     return list(looks(*[{}] * int(seconds / EVERY_S), **{k: getattr(look, k) for k in look.__slots__}))
 
 
-def last(judge: LivenessJudge, every: Iterator[EngineSignals] | list[EngineSignals]) -> LivenessVerdict:
-    verdict = None
-    for look in every:
-        verdict = judge.see(look)
-    assert verdict is not None
-    return verdict
-
-
 def first_stuck(judge: LivenessJudge, history: list[EngineSignals]) -> LivenessVerdict | None:
     verdicts = (judge.see(look) for look in history)
     return next((v for v in verdicts if v is not None and v.state is LivenessState.STUCK), None)
@@ -119,45 +111,57 @@ HUNG = EngineSignals(
 )  # fmt: skip
 
 
-def test_a_hung_kernel_at_low_power_is_stuck_after_two_minutes() -> None:
-    found = named(LivenessJudge(OLD), still(HUNG, 600))
-    assert (found.limit_s, found.still_s) == (LIMITS.voted_s, 120.0)
-    assert "2 running" in found.why
-    assert "GPU 14 W at 96 %" in found.why
+DARK = replace(HUNG, power_w=None, utilization=None)
+BLIND = EngineSignals(at=0.0, held=1, power_w=80.0, low_w=30.0, utilization=0.99)
+"""Neither figures nor a stream: nothing but the GPU shows work."""
 
 
-def test_without_a_figure_for_power_the_same_takes_five_minutes() -> None:
-    found = named(LivenessJudge(OLD), still(replace(HUNG, power_w=None), 600))
-    assert found.still_s == LIMITS.plain_s
+ASLEEP = replace(HUNG, asleep=True)
+COMPILING = replace(HUNG, compilers=("ptxas",), utilization=0.0)
+FROZEN = replace(DARK, answers=False, health=HealthAnswer.SILENT, stopped=3)
+STANDING: dict[str, tuple[EngineSignals, float, float, str]] = {
+    "a kernel that hangs, at low power": (HUNG, 0, LIMITS.voted_s, "2 running; GPU 14 W at 96 %"),
+    "the same without a figure for power": (replace(HUNG, power_w=None), 0, LIMITS.plain_s, ""),
+    "an idle CPU and a cache that does not fill": (DARK, 0, LIMITS.voted_s, ""),
+    "all processes stopped": (FROZEN, 0, LIMITS.stopped_s, "its processes are stopped; health route does not answer"),
+    "one process stopped": (replace(HUNG, stopped=1, stopped_names=("A",)), 0, LIMITS.stopped_s,
+                            "1 of its processes are stopped (A)"),
+    "hangs in the driver": (replace(HUNG, in_kernel=2), 0, LIMITS.voted_s, "2 of its processes in the kernel (state D)"),
+    "waiting while none runs": (replace(DARK, running=0.0, waiting=3.0, kv_used=0.0), 0, LIMITS.voted_s, ""),
+    "a livelock at full power": (replace(HUNG, power_w=80.0, utilization=1.0), 1, LIMITS.plain_s, ""),
+    "compilers": (COMPILING, 0, LIMITS.compiling_s, ""),
+    "neither figures nor a stream": (BLIND, 0, LIMITS.blind_at_work_s, ""),
+}  # fmt: skip
+"""Signals, busy cores, the seconds after which they are named, and words of the reason."""
+WORKING: dict[str, tuple[EngineSignals, float, float, LivenessState | None]] = {
+    "compilers": (COMPILING, 0, 600, LivenessState.COMPILING),
+    "a compilation in the engine itself": (replace(HUNG, utilization=0.0, power_w=9.0), 1, 600, None),
+    "a grammar that compiles": (replace(DARK, running=0.0, waiting=1.0, deferred=1.0), 0, 250, None),
+    "an engine that sleeps": (ASLEEP, 0, 4000, LivenessState.SILENT),
+    "a long step at full power": (replace(HUNG, power_w=80.0), 0, 90, LivenessState.PREFILL),
+    "a long answer that nothing but the GPU shows": (BLIND, 0, 1000, LivenessState.PREFILL),
+}
 
 
-def test_beside_another_engine_that_works_an_idle_cpu_and_a_cache_that_does_not_fill_are_a_vote() -> None:
-    found = named(LivenessJudge(OLD), still(replace(HUNG, power_w=None, utilization=None), 600))
-    assert found.still_s == LIMITS.voted_s
+def spent(look: EngineSignals, cores: float, seconds: float) -> list[EngineSignals]:
+    return [replace(each, cpu_s=500 + cores * each.at) if each.cpu_s else each for each in still(look, seconds)]
 
 
-def test_an_engine_whose_processes_were_stopped_is_stuck_after_one_minute() -> None:
-    frozen = replace(HUNG, answers=False, health=HealthAnswer.SILENT, stopped=3, power_w=None, utilization=None)
-    found = named(LivenessJudge(OLD), still(frozen, 600))
-    assert found.still_s == LIMITS.stopped_s
-    assert "its processes are stopped" in found.why
-    assert "health route does not answer" in found.why
+@pytest.mark.parametrize("case", STANDING)
+def test_an_engine_that_stands_still_is_stuck_at_its_limit(case: str) -> None:
+    look, cores, limit_s, words = STANDING[case]
+    found = named(LivenessJudge(OLD), spent(look, cores, 2000))
+    assert (found.limit_s, found.still_s) == (limit_s, limit_s)
+    assert [word for word in words.split("; ") if word not in found.why] == []
 
 
-def test_one_process_of_several_that_was_stopped_is_told() -> None:
-    found = named(LivenessJudge(OLD), still(replace(HUNG, stopped=1, stopped_names=("VLLM::EngineCor",)), 600))
-    assert "1 of its processes are stopped (VLLM::EngineCor)" in found.why
-
-
-def test_processes_that_hang_in_the_driver_are_told() -> None:
-    found = named(LivenessJudge(OLD), still(replace(HUNG, in_kernel=2), 600))
-    assert "2 of its processes in the kernel (state D)" in found.why
-
-
-def test_requests_that_wait_while_none_runs_are_stuck_after_two_minutes() -> None:
-    form_b = replace(HUNG, running=0.0, waiting=3.0, kv_used=0.0, power_w=None, utilization=None)
-    found = named(LivenessJudge(OLD), still(form_b, 600))
-    assert found.still_s == LIMITS.voted_s
+@pytest.mark.parametrize("case", WORKING)
+def test_an_engine_that_may_still_work_is_not_stuck(case: str) -> None:
+    look, cores, seconds, state = WORKING[case]
+    judge = LivenessJudge(OLD)
+    states = [verdict.state for each in spent(look, cores, seconds) if (verdict := judge.see(each))]
+    assert LivenessState.STUCK not in states
+    assert state in (None, states[-1])
 
 
 def test_requests_that_arrive_and_give_up_hide_nothing() -> None:
@@ -179,43 +183,10 @@ def test_a_prefill_moves_nothing_but_the_kv_cache_and_is_no_fault() -> None:
     assert states == {LivenessState.PREFILL}
 
 
-def test_a_long_step_at_full_power_is_called_prefill_and_not_silent() -> None:
-    assert last(LivenessJudge(OLD), still(replace(HUNG, power_w=80.0), 90)).state is LivenessState.PREFILL
-
-
-def test_a_livelock_at_full_power_is_stuck_after_five_minutes() -> None:
-    spinning = replace(HUNG, power_w=80.0, utilization=1.0)
-    history = [replace(look, cpu_s=500 + look.at) for look in still(spinning, 900)]
-    found = named(LivenessJudge(OLD), history)
-    assert found.still_s == LIMITS.plain_s
-
-
-def test_compilers_excuse_an_engine_for_half_an_hour() -> None:
-    compiling = replace(HUNG, compilers=("ptxas",), utilization=0.0)
-    assert first_stuck(LivenessJudge(OLD), still(compiling, 1790)) is None
-    assert last(LivenessJudge(OLD), still(compiling, 600)).state is LivenessState.COMPILING
-    assert first_stuck(LivenessJudge(OLD), still(compiling, 1810)) is not None
-
-
-def test_a_first_request_that_compiles_in_the_engine_itself_for_ten_minutes_is_no_fault() -> None:
-    history = [replace(look, cpu_s=500 + look.at, utilization=0.0, power_w=9.0) for look in still(HUNG, 600)]
-    assert first_stuck(LivenessJudge(OLD), history) is None
-
-
-def test_a_grammar_that_compiles_is_no_form_of_waiting_for_nothing() -> None:
-    grammar = replace(HUNG, running=0.0, waiting=1.0, deferred=1.0, power_w=None, utilization=None)
-    assert first_stuck(LivenessJudge(OLD), still(grammar, 250)) is None
-
-
-def test_an_engine_that_sleeps_is_never_stuck() -> None:
-    verdict = last(LivenessJudge(OLD), still(replace(HUNG, asleep=True), 4000))
-    assert verdict.state is LivenessState.SILENT
-    assert "asleep" in verdict.why
-
-
 def test_an_engine_that_wakes_has_its_whole_time_from_then_on() -> None:
     judge = LivenessJudge(OLD)
-    last(judge, still(replace(HUNG, asleep=True), 4000))
+    for look in still(ASLEEP, 4000):
+        judge.see(look)
     woken = [replace(look, at=4000 + look.at) for look in still(HUNG, 900)]
     found = named(judge, woken)
     assert found.still_s >= 4000 + LIMITS.voted_s - EVERY_S
@@ -244,14 +215,6 @@ def test_bytes_that_reach_a_client_are_progress_where_no_figure_comes() -> None:
     judge = LivenessJudge(OLD)
     assert first_stuck(judge, [replace(blind, at=5.0 * i, relayed_at=5.0 * i - 1) for i in range(1000)]) is None
     assert first_stuck(judge, [replace(blind, at=5000 + 5.0 * i, relayed_at=4994.0) for i in range(200)]) is not None
-
-
-def test_an_answer_that_is_not_streamed_may_take_half_an_hour_where_nothing_but_the_gpu_shows_work() -> None:
-    blind = EngineSignals(at=0.0, held=1, power_w=80.0, low_w=30.0, utilization=0.99)
-    assert first_stuck(LivenessJudge(OLD), still(blind, 1790)) is None
-    assert last(LivenessJudge(OLD), still(blind, 1000)).state is LivenessState.PREFILL
-    found = named(LivenessJudge(OLD), still(blind, 1810))
-    assert found.limit_s == LIMITS.blind_at_work_s
 
 
 def test_a_retry_that_takes_blocks_away_from_the_cache_is_no_progress() -> None:
