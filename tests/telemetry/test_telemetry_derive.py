@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -97,31 +98,62 @@ def test_derive_absent_is_unknown() -> None:
     assert {metric for metric, known in values.items() if known is not None} == {Metric.RUNNING}
 
 
-def test_derive_decode_over_two_seconds() -> None:
-    history = after(*(look(at, generated=count) for at, count in enumerate((0, 1000, 1000, 1020, 1080))))
-    assert value(history, Metric.DECODE) == 40.0
+def counted(at: float, prefilled: float, generated: float, sums: float, firsts: float) -> Reading:
+    return look(at, prefilled=prefilled, generated=generated, ttft_sum=sums, ttft_count=firsts)
 
 
-def test_each_is_over_the_time_in_which_requests_decode() -> None:
-    """Eight run and two of them decode at 50 tok/s; in the last second a third has its first token, as vLLM counts it."""
-    history = after(
-        look(0, running=8.0, generated=0, ttft_count=2, decode_s=0.0),
-        look(1, running=8.0, generated=100, ttft_count=2, decode_s=2.0),
-        look(2, running=8.0, generated=201, ttft_count=3, decode_s=4.0),
-    )
-    assert value(history, Metric.DECODE) == 100.5
-    assert value(history, Metric.DECODE_EACH) == 50.0
+IDLE = (look(0, generated=0), look(1, generated=40), look(2, running=0, generated=60))
+LUMPY = tuple(counted(at, 0, 0, 0, 0) for at in range(31))
+DECODING = tuple(counted(at, 100, 40 * at, 1, 1) for at in range(50))
+EARLY = look(0, prompted=0, hits=0, queries=0)
+QUEUED = (*LUMPY[:4], *(counted(at, 8000, at, 4, 1) for at in range(4, 8)), counted(8, 16_000, 9, 12, 2))
+AS_VLLM = tuple(
+    look(at, running=8.0, generated=generated, ttft_count=firsts, decode_s=2.0 * at)
+    for at, (generated, firsts) in enumerate([(0, 2), (100, 2), (201, 3)])
+)
+"""Eight run and two of them decode at 50 tok/s; in the last second a third has its first token."""
+RUNNING = tuple(look(at, running=8.0, generated=at * 267) for at in range(3))
+"""Three of eight wait for their first token: 50 tok/s of each would be told as 33."""
+SLOTS = tuple(look(at, running=4.0, generated=at * 100, decoding=2.0) for at in range(3))
+DERIVED: dict[str, tuple[Metric, float | None, Sequence[Reading]]] = {
+    "over two seconds": (
+        Metric.DECODE, 40.0, [look(at, generated=count) for at, count in enumerate((0, 1000, 1000, 1020, 1080))]
+    ),
+    "over a window that jitters": (
+        Metric.DECODE, 79.2 / 1.98, [look(at, generated=40 * at) for at in (0, 1.0, 2.02, 2.98)]
+    ),
+    "the tail of a request": (Metric.DECODE, 30.0, IDLE),
+    "nothing since the last look": (Metric.DECODE, 0.0, [*IDLE, look(3, running=0, generated=60)]),
+    "a gauge": (Metric.DECODE, 43.9, [look(0, decode=43.9)]),
+    "a stale gauge": (Metric.DECODE, 0.0, [look(0, decode=43.9, running=0)]),
+    "of each, over the time in which requests decode": (Metric.DECODE_EACH, 50.0, AS_VLLM),
+    "of each, where only those that run are counted": (Metric.DECODE_EACH, None, RUNNING),
+    "of each, over the slots that decode": (Metric.DECODE_EACH, 50.0, SLOTS),
+    "a start time that changes": (
+        Metric.DECODE, None, [look(0, generated=10, started=1.0), look(1, generated=500, started=2.0)]
+    ),
+    "a prompt while it is computed": (Metric.PREFILL, None, LUMPY),
+    "a prompt that counts at its end": (Metric.PREFILL, 2000.0, [*LUMPY, counted(31, 60_000, 1, 30, 1)]),
+    "no prompt beside a decode": (Metric.PREFILL, 0.0, DECODING),
+    "a prompt beside a decode": (Metric.PREFILL, 2000.0, [*DECODING, counted(50, 8_100, 2000, 5, 2)]),
+    "prompts that waited in the queue": (Metric.PREFILL, 2000.0, QUEUED),
+    "a live counter": (
+        Metric.PREFILL, 1000.0,
+        [*(counted(at, 1000 * at, 0, 0, 0) for at in range(30)), counted(30, 30_000, 1, 30, 1)],
+    ),
+    "prompts less hits": (Metric.PREFILL, 100.0, [EARLY, look(2, prompted=300, hits=100, queries=300)]),
+    "more hits than prompts": (Metric.PREFILL, None, [EARLY, look(2, prompted=0, hits=100, queries=300, generated=1)]),
+    "idle with more hits": (Metric.PREFILL, 0.0, [EARLY, look(2, running=0, prompted=0, hits=100, queries=300)]),
+    "a restart, all of the new life": (
+        Metric.PREFIX_HIT_LIFETIME, 0.25, [look(0, hits=900, queries=1000), look(1, hits=5, queries=20)]
+    ),
+}  # fmt: skip
 
 
-def test_each_is_unknown_where_only_those_that_run_are_counted() -> None:
-    """Three of eight wait for their first token: 50 tok/s of each would be told as 33."""
-    history = after(*(look(at, running=8.0, generated=at * 267) for at in range(3)))
-    assert (value(history, Metric.DECODE), value(history, Metric.DECODE_EACH)) == (267.0, None)
-
-
-def test_each_of_llama_cpp_is_over_the_slots_that_decode() -> None:
-    history = after(*(look(at, running=4.0, generated=at * 100, decoding=2.0) for at in range(3)))
-    assert value(history, Metric.DECODE_EACH) == 50.0
+@pytest.mark.parametrize("case", DERIVED)
+def test_derive_from_readings(case: str) -> None:
+    metric, expected, looks = DERIVED[case]
+    assert value(after(*looks), metric) == (expected if expected is None else pytest.approx(expected))
 
 
 def test_derive_tells_the_seconds_that_its_figures_cover() -> None:
@@ -129,63 +161,6 @@ def test_derive_tells_the_seconds_that_its_figures_cover() -> None:
     derived = history.derive()
     assert (derived.rate_s, derived.window_s) == (2.25, 4.5)
     assert after(look(3, generated=1)).derive()[2:] == (None, None)
-
-
-def test_derive_decode_survives_jitter() -> None:
-    history = after(
-        look(0, generated=0), look(1.0, generated=40), look(2.02, generated=80.8), look(2.98, generated=119.2)
-    )
-    assert value(history, Metric.DECODE) == pytest.approx((119.2 - 40) / 1.98)
-
-
-def test_derive_idle_is_a_measured_zero() -> None:
-    """With nothing running and nothing generated since the last look, decode is 0 at once."""
-    history = after(look(0, generated=0), look(1, generated=40), look(2, running=0, generated=60))
-    assert value(history, Metric.DECODE) == 30.0
-    history.add(look(3, running=0, generated=60))
-    assert value(history, Metric.DECODE) == 0.0
-
-
-def test_derive_stale_gauge_is_zero_when_idle() -> None:
-    assert value(after(look(0, decode=43.9)), Metric.DECODE) == 43.9
-    assert value(after(look(0, decode=43.9, running=0)), Metric.DECODE) == 0.0
-
-
-def test_derive_prefill_of_a_lumpy_counter() -> None:
-    working = [look(at, prefilled=0, generated=0, ttft_sum=0, ttft_count=0) for at in range(31)]
-    history = after(*working)
-    assert value(history, Metric.PREFILL) is None
-    history.add(look(31, prefilled=60_000, generated=1, ttft_sum=30, ttft_count=1))
-    assert value(history, Metric.PREFILL) == 2000.0
-
-
-def test_derive_prefill_beside_a_long_decode() -> None:
-    history = after(*(look(at, prefilled=100, generated=40 * at, ttft_sum=1, ttft_count=1) for at in range(50)))
-    assert value(history, Metric.PREFILL) == 0.0
-    history.add(look(50, prefilled=8_100, generated=2000, ttft_sum=5, ttft_count=2))
-    assert value(history, Metric.PREFILL) == 2000.0
-
-
-def test_derive_prefill_of_queued_prompts() -> None:
-    """Prompts done one after another: waiting in the queue is not prefill time, the time since the one before is."""
-    looks = [look(at, prefilled=0, ttft_sum=0, ttft_count=0, generated=0) for at in range(4)]
-    looks += [look(at, prefilled=8000, ttft_sum=4, ttft_count=1, generated=at) for at in range(4, 8)]
-    history = after(*looks, look(8, prefilled=16_000, ttft_sum=12, ttft_count=2, generated=9))
-    assert value(history, Metric.PREFILL) == 2000.0
-
-
-def test_derive_prefill_of_a_live_counter() -> None:
-    looks = [look(at, prefilled=1000 * at, generated=0, ttft_sum=0, ttft_count=0) for at in range(30)]
-    history = after(*looks, look(30, prefilled=30_000, generated=1, ttft_sum=30, ttft_count=1))
-    assert value(history, Metric.PREFILL) == 1000.0
-
-
-def test_derive_prefill_from_prompts_less_hits() -> None:
-    """Without a counter of computed tokens it is all prompt tokens less the hits, never below 0."""
-    early = look(0, prompted=0, hits=0, queries=0)
-    assert value(after(early, look(2, prompted=300, hits=100, queries=300)), Metric.PREFILL) == 100.0
-    assert value(after(early, look(2, prompted=0, hits=100, queries=300, generated=1)), Metric.PREFILL) is None
-    assert value(after(early, look(2, running=0, prompted=0, hits=100, queries=300)), Metric.PREFILL) == 0.0
 
 
 def test_derive_prefix_hits_over_a_minute() -> None:
@@ -226,41 +201,6 @@ def test_derive_counts_from_the_first_reading() -> None:
     for at in range(3, 80):
         history.add(look(at, **{**first, "hits": 5.0, "queries": 18.0}))
     assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(3 / 10)
-
-
-def test_derive_starts_over_when_a_counter_falls() -> None:
-    history = after(look(0, generated=1000), look(1, generated=1040), look(2, generated=5))
-    assert value(history, Metric.DECODE) is None
-    history.add(look(3, generated=35))
-    assert value(history, Metric.DECODE) == 30.0
-
-
-def test_derive_of_a_restart_counts_all_of_the_new_life() -> None:
-    history = after(look(0, hits=900, queries=1000), look(1, hits=5, queries=20))
-    assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.25
-
-
-def test_derive_starts_over_when_the_start_time_changes() -> None:
-    history = after(look(0, generated=10, started=1.0), look(1, generated=500, started=2.0))
-    assert value(history, Metric.DECODE) is None
-
-
-def test_derive_goes_on_after_a_gap() -> None:
-    history = after(look(0, generated=0, hits=0, queries=10), look(1, generated=40, hits=5, queries=20))
-    history.add(look(11, generated=440, hits=5, queries=30))
-    assert value(history, Metric.DECODE) == 40.0
-    assert value(history, Metric.PREFIX_HIT) == pytest.approx(5 / 20)
-    history.add(look(12, generated=500, hits=15, queries=50))
-    assert value(history, Metric.DECODE) == 60.0
-    assert value(history, Metric.PREFIX_HIT) == pytest.approx(15 / 40)
-
-
-def test_derive_of_a_gap_longer_than_the_window() -> None:
-    history = after(look(0, hits=0, queries=0), look(1, hits=0, queries=100), look(301, hits=100, queries=200))
-    assert value(history, Metric.PREFIX_HIT) == 1.0
-    for at in range(302, 340):
-        history.add(look(at, hits=100, queries=300))
-    assert value(history, Metric.PREFIX_HIT) == 0.0
 
 
 @pytest.mark.parametrize(
