@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState
@@ -38,74 +40,37 @@ from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
 FRESH_S = 5.0
-"""Validity of an answer: each costs a call of the runtime, and engines rarely fork after their start."""
+"""Validity of engines' process ids: each costs a call of the runtime, and engines rarely fork after their start."""
 QUIET_S = 30.0
-"""Validity beside engines that have started."""
-
-
-class Processes:
-    """Last known process ids of each engine in `known`; None until the runtime has answered."""
-
-    def __init__(self, ask: Callable[[str], Awaitable[set[int]]], monotonic: Callable[[], float]) -> None:
-        self.known: dict[str, set[int] | None] = {}
-        self._ask = ask
-        self._monotonic = monotonic
-        self._task: asyncio.Task[None] | None = None
-        self._asked_at = 0.0
-
-    def refresh(self, profiles: Collection[str], *, quiet: bool = False) -> None:
-        """Track these profiles, and begin a query if answers are old or missing. Raises what the last query raised."""
-        valid_s = QUIET_S if quiet and None not in self.known.values() else FRESH_S
-        fresh = self.known.keys() >= set(profiles) and self._monotonic() - self._asked_at < valid_s
-        self.known = {name: self.known.get(name) for name in profiles}
-        if self._task is not None and self._task.done():
-            done, self._task = self._task, None
-            done.result()
-        if self._task is None and profiles and not fresh:
-            self._asked_at = self._monotonic()
-            self._task = asyncio.create_task(self._ask_all(list(profiles)), name="telemetry pids")
-
-    async def close(self) -> None:
-        await cancelled(self._task)
-
-    async def _ask_all(self, profiles: list[str]) -> None:
-        for name in profiles:
-            try:
-                found = await self._ask(name)
-            except SparkdashError:
-                found = None  # a busy runtime, which the supervisor's own calls report
-            if name in self.known:
-                self.known[name] = found
-
-
+"""The same beside engines that have started."""
 FOREIGN_FRESH_S = 30.0
-"""Validity of an answer while samples have a listener: each costs two calls of the runtime, and changes are rare."""
+"""Validity of other containers while samples have a listener: two calls of the runtime, and changes are rare."""
+T = TypeVar("T")
 
 
-class ForeignContainers:
-    """Last known other containers in `known`, with their host process ids."""
+class Polled(Generic[T]):
+    """Last answer of the runtime about some engines, asked for aside; `known` stays where it could not answer."""
 
     def __init__(
-        self, ask: Callable[[], Awaitable[Mapping[ForeignContainer, set[int]]]], monotonic: Callable[[], float]
+        self, ask: Callable[[Collection[str]], Awaitable[T]], known: T, monotonic: Callable[[], float]
     ) -> None:
-        self.known: Mapping[ForeignContainer, set[int]] = {}
+        self.known = known
         self._ask = ask
         self._monotonic = monotonic
-        self._task: asyncio.Task[Mapping[ForeignContainer, set[int]]] | None = None
-        self._asked_at: float | None = None
-        self._engines_then: frozenset[str] = frozenset()
+        self._task: asyncio.Task[T] | None = None
+        self._asked_at = -math.inf
+        self._about: frozenset[str] = frozenset()
 
-    def refresh(self, engines: Collection[str], *, watched: bool) -> None:
-        """Begin a query if our engines changed, or the answer is old and watched. Raises what the last query raised."""
+    def refresh(self, about: Collection[str], valid_s: float) -> None:
+        """Begin a query if other engines run or the answer is old. Raises what the last query raised."""
         if self._task is not None and self._task.done():
             done, self._task = self._task, None
             if not isinstance(done.exception(), SparkdashError):  # a busy runtime, which the supervisor's calls report
                 self.known = done.result()
-        now, running = self._monotonic(), frozenset(engines)
-        old = self._asked_at is None or (watched and now - self._asked_at >= FOREIGN_FRESH_S)
-        if self._task is None and (old or running != self._engines_then):
-            self._asked_at, self._engines_then = now, running
-            self._task = asyncio.ensure_future(self._ask())
+        now, running = self._monotonic(), frozenset(about)
+        if self._task is None and (running != self._about or now - self._asked_at >= valid_s):
+            self._asked_at, self._about = now, running
+            self._task = asyncio.ensure_future(self._ask(running))
 
     async def close(self) -> None:
         await cancelled(self._task)
@@ -119,7 +84,6 @@ ASLEEP_S = 15.0
 """Interval of ticks without listeners and engines."""
 POWER_S = 3.0
 """Age up to which a reading of the power stands in for one that came late."""
-T = TypeVar("T")
 
 ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
 """States in which clients cause an engine's figures; before, its warm-up does."""
@@ -159,8 +123,12 @@ class Collector:
     def __init__(self, inputs: CollectorInputs) -> None:
         self._inputs = inputs
         self._monotonic = inputs.monotonic
-        self._processes = Processes(inputs.pids, inputs.monotonic)
-        self._foreign = ForeignContainers(inputs.foreign, inputs.monotonic)
+        self._alive: list[str] = []
+        """Engines that have processes on this box, as of the last tick."""
+        self._processes = Polled(self._pids_of, dict[str, set[int]](), inputs.monotonic)
+        self._foreign: Polled[Mapping[ForeignContainer, set[int]]] = Polled(
+            lambda _: inputs.foreign(), {}, inputs.monotonic
+        )
         self._power = LowPowerDetector()
         self._sources: dict[str, MetricsSource] = {}
         self.totals: dict[str, EngineTotals] = {}
@@ -175,7 +143,8 @@ class Collector:
     @property
     def pids(self) -> dict[str, set[int]]:
         """Host process ids of each engine, seconds old; engines that the runtime has not reported are left out."""
-        return {name: pids for name, pids in self._processes.known.items() if pids}
+        known = self._processes.known
+        return {name: pids for name in self._alive if (pids := known.get(name))}
 
     async def run(self) -> None:
         """Tick until cancelled. A crashed tick is logged, reported once, and followed by the next."""
@@ -270,12 +239,19 @@ class Collector:
         if self._gpu is None:
             self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
         here = {name: engine for name, engine in engines.items() if LOCAL in engine.nodes}
-        alive = [name for name, engine in here.items() if engine.state not in WITHOUT_PROCESSES]
+        self._alive = alive = [name for name, engine in here.items() if engine.state not in WITHOUT_PROCESSES]
+        quiet = self._processes.known.keys() >= set(alive) and all(engines[name].state in ASKED for name in alive)
+        self._taken(lambda: self._processes.refresh(alive, QUIET_S if quiet else FRESH_S), None)
         watched = self._inputs.listeners() > 0
-        quiet = all(engines[name].state in ASKED for name in alive)
-        self._taken(lambda: self._processes.refresh(alive, quiet=quiet), None)
-        self._taken(lambda: self._foreign.refresh(alive, watched=watched), None)
+        self._taken(lambda: self._foreign.refresh(alive, FOREIGN_FRESH_S if watched else math.inf), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
+
+    async def _pids_of(self, profiles: Collection[str]) -> dict[str, set[int]]:
+        found = {}
+        for name in profiles:
+            with suppress(SparkdashError):  # a busy runtime, which the supervisor's own calls report
+                found[name] = await self._inputs.pids(name)
+        return found
 
     def _watch_power(self, reading: GpuReading) -> None:
         """Publish a notice when the GPU enters or leaves its stuck low-power state."""
@@ -320,8 +296,11 @@ class Collector:
         return done.result()
 
     def _memory(self, reading: GpuReading) -> Memory:
-        known = self._processes.known.items()
-        held = {name: self._inputs.reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
+        known = self.pids
+        held = {
+            name: self._inputs.reader.engine_bytes(known[name], reading) if name in known else None
+            for name in self._alive
+        }
         foreign = tuple(
             each.replace(bytes=self._inputs.reader.engine_bytes(pids, reading) if pids else None)
             for each, pids in self._foreign.known.items()
