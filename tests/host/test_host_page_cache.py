@@ -41,20 +41,10 @@ def test_a_real_file_is_advised_and_its_content_stays(tmp_path: Path) -> None:
             os.fsync(opened.fileno())
         assert file.read_bytes()
     before = resident(other)
-    assert page_cache.forget_files([old], limit_s=5) == page_cache.ForgottenFiles(files=1, size=MIB, skipped=0)
+    page_cache.forget_up_to([old], MIB, limit_s=5)
     assert resident(old) <= before
     assert resident(other) == before
     assert old.read_bytes() == b"w" * MIB
-
-
-def test_what_cannot_be_advised_is_skipped_and_counted(tmp_path: Path) -> None:
-    """A file that has gone, and one for which there is no time."""
-    here = tmp_path / "a.gguf"
-    here.write_bytes(b"12345")
-    assert page_cache.forget_files([tmp_path / "gone.gguf", here], limit_s=5) == page_cache.ForgottenFiles(
-        1, 5, skipped=1
-    )
-    assert page_cache.forget_files([here], limit_s=0) == page_cache.ForgottenFiles(0, 0, skipped=1)
 
 
 def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.host import local_weights
 from sparkdash.host.memory import page_cache
-from sparkdash.host.memory.page_cache import ForgottenFiles
 from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.supervisor.memory.cache_eviction import LOOK_S, MARGIN, QUICKEST, STEP, BehindReader, ReadFiles
 from sparkdash.units import GIB, MIB
@@ -35,11 +34,11 @@ from sparkdash.units import GIB, MIB
 def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
-    def let_go(files: list[Path], _limit_s: float) -> ForgottenFiles:
+    def let_go(files: list[Path], _wanted: int, _limit_s: float) -> int:
         names.extend(file.name for file in files)
-        return ForgottenFiles(len(files), 60 * GIB, 0)
+        return 60 * GIB
 
-    monkeypatch.setattr(page_cache, "forget_files", let_go)
+    monkeypatch.setattr(page_cache, "forget_up_to", let_go)
     return names
 
 
@@ -59,7 +58,6 @@ async def test_the_weights_of_who_left_are_let_go(house: Any, advised: list[str]
         make_profile("new", gib=70, **models(tmp_path, target="new.gguf", drafter="drafter.gguf")),
         drop_page_cache=True,
     )
-    house.reader.page_cache = 30 * GIB
     await house.leased("old")
     await house.leased("beside")
     await house.leased("new")
@@ -67,8 +65,7 @@ async def test_the_weights_of_who_left_are_let_go(house: Any, advised: list[str]
     assert advised == ["old.gguf"]
     (notice,) = house.notices()
     assert (notice.code, notice.level, notice.profile) == ("page_cache_dropped", Level.INFO, "old")
-    assert "1 weight file of old (60.0 GiB)" in notice.text
-    assert "Cached on the box: 30.0 GiB before, 30.0 GiB after" in notice.text
+    assert notice.text == "Let 60.0 GiB of cached weights of old go."
 
 
 async def test_nothing_is_let_go_unless_wanted(house: Any, advised: list[str], tmp_path: Path) -> None:
@@ -79,23 +76,26 @@ async def test_nothing_is_let_go_unless_wanted(house: Any, advised: list[str], t
     assert house.notices() == []
 
 
-async def test_it_never_fails_a_swap(house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cache_eviction, "LET_GO_S", 0.0)
+@pytest.mark.parametrize(
+    ("error", "why"), [(OSError(5, "Input/output error"), "Input/output error"), (TimeoutError(), "did not answer")]
+)
+async def test_it_never_fails_a_swap(
+    house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, why: str
+) -> None:
+    def broken(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(page_cache, "forget_up_to", broken)
     await house.served(
         make_profile("a", **models(tmp_path, target="a.gguf")),
         make_profile("b", **models(tmp_path, target="b.gguf")),
         drop_page_cache=True,
     )
     await house.leased("b")
-
-    def broken(_files: list[Path], _limit_s: float) -> ForgottenFiles:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(cache_eviction, "LET_GO_S", 30.0)
-    monkeypatch.setattr(page_cache, "forget_files", broken)
-    await house.leased("a")
-    assert house.runtime.running() == ["a"]
-    assert [notice.code for notice in house.notices()] == ["page_cache_slow", "page_cache_kept"]
+    assert house.runtime.running() == ["b"]
+    (notice,) = house.notices()
+    assert notice.code == "page_cache_kept"
+    assert why in notice.text
 
 
 async def test_room_is_made_of_weights_that_nobody_uses(

@@ -13,7 +13,6 @@ import resource
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,17 +27,6 @@ _CACHESTAT = 451
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ForgottenFiles:
-    """Result of the advice for several files."""
-
-    files: int
-    size: int
-    """Bytes of those files, in memory or not."""
-    skipped: int
-    """Files that could not be opened, whose file system takes no advice, or for which there was no time."""
-
-
 def forget(file: Path) -> int:
     """Drop the cached pages of `file` (POSIX_FADV_DONTNEED); return its size. Raises OSError."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -47,19 +35,6 @@ def forget(file: Path) -> int:
         return os.fstat(opened).st_size
     finally:
         os.close(opened)
-
-
-def forget_files(files: Iterable[Path], limit_s: float) -> ForgottenFiles:
-    """Advise the kernel to drop each file, and begin none after `limit_s`. Blocks: call it in a thread."""
-    until, sizes, skipped = time.monotonic() + limit_s, [], 0
-    for file in files:
-        try:
-            if time.monotonic() >= until:
-                raise TimeoutError
-            sizes.append(forget(file))
-        except OSError:  # harmless: the file stays cached
-            skipped += 1
-    return ForgottenFiles(len(sizes), sum(sizes), skipped)
 
 
 def cached_bytes(descriptor: int) -> int | None:

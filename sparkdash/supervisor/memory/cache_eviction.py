@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,25 +44,29 @@ async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Pat
     hf_home, used = tools.settings.hf_home.expanduser(), _weights(tools, _in_use(tools))
     known = _weights(tools, tools.catalog.profiles.values())
 
-    def work() -> int | None:
+    def files() -> list[Path]:
         stay = {file.resolve() for file in keep} | _files(used, hf_home)
         theirs = _files(known, hf_home) - stay
         # first files that no profile uses
-        files = [*sorted(set(local_weights.cached_blobs(hf_home)) - theirs - stay), *sorted(theirs)]
-        return page_cache.forget_up_to(files, bytes_wanted, LET_GO_S)
+        return [*sorted(set(local_weights.cached_blobs(hf_home)) - theirs - stay), *sorted(theirs)]
 
     try:
-        before = tools.reader.memory().page_cache
-        async with asyncio.timeout(LET_GO_S + LATE_S):  # a disk that hangs
-            gone = await in_thread(work)
-        if gone is None:  # not countable file by file: the fall of the box's cache instead
-            after = tools.reader.memory().page_cache
-            gone = 0 if before is None or after is None else max(0, before - after)
+        gone = await _evict(tools, files, bytes_wanted)
     except (SparkdashError, OSError, TimeoutError):
         return 0
     if gone >= LEAST:
         text = f"Let {gib(gone)} of cached weights go before the load."
         tools.registry.notice(Level.INFO, "page_cache_dropped", text)
+    return gone
+
+
+async def _evict(tools: Tools, files: Callable[[], Iterable[Path]], bytes_wanted: int) -> int:
+    before = tools.reader.memory().page_cache
+    async with asyncio.timeout(LET_GO_S + LATE_S):  # a disk that hangs
+        gone = await in_thread(lambda: page_cache.forget_up_to(files(), bytes_wanted, LET_GO_S))
+    if gone is None:  # not countable file by file: the fall of the box's cache instead
+        after = tools.reader.memory().page_cache
+        gone = 0 if before is None or after is None else max(0, before - after)
     return gone
 
 
@@ -115,31 +120,15 @@ async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile
     names = ", ".join(each.name for each in left)
     old, kept = _weights(tools, left), _weights(tools, [*_in_use(tools), *([comes] if comes else [])])
 
-    def work() -> page_cache.ForgottenFiles:
-        return page_cache.forget_files(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
-
     try:
-        before = tools.reader.memory().page_cache
-        async with asyncio.timeout(LET_GO_S):
-            done = await in_thread(work)
-        after = tools.reader.memory().page_cache
-    except TimeoutError:
-        text = (
-            f"Letting go of the cached weights of {names} takes longer than {duration(LET_GO_S)}; it is not waited for."
-        )
-        registry.notice(Level.WARNING, "page_cache_slow", text, left[0].name)
-    except (SparkdashError, OSError) as error:
-        text = f"The cached weights of {names} were not let go of: {error}"
+        gone = await _evict(tools, lambda: sorted(_files(old, hf_home) - _files(kept, hf_home)), sys.maxsize)
+    except (SparkdashError, OSError, TimeoutError) as error:
+        why = str(error) or f"The disk did not answer within {duration(LET_GO_S + LATE_S)}"
+        text = f"The cached weights of {names} were not let go of: {why}."
         registry.notice(Level.WARNING, "page_cache_kept", text, left[0].name)
     else:
-        registry.notice(Level.INFO, "page_cache_dropped", _dropped(done, names, before, after), left[0].name)
-
-
-def _dropped(done: page_cache.ForgottenFiles, names: str, before: int | None, after: int | None) -> str:
-    skipped = f", {done.skipped} skipped" if done.skipped else ""
-    cached = "" if before is None or after is None else f" Cached on the box: {gib(before)} before, {gib(after)} after."
-    files = "1 weight file" if done.files == 1 else f"{done.files} weight files"
-    return f"The page cache was told to let go of {files} of {names} ({gib(done.size)}{skipped}).{cached}"
+        text = f"Let {gib(gone)} of cached weights of {names} go."
+        registry.notice(Level.INFO, "page_cache_dropped", text, left[0].name)
 
 
 def _weights(tools: Tools, profiles: Iterable[Profile]) -> set[ModelRef]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -65,7 +66,7 @@ class ReadAhead:
         await asyncio.wait({self._task}, timeout=END_S)
         self._task.cancel()
         if failed is not None or self._tools.guarded.warns():
-            await in_thread(lambda: page_cache.forget_files(self._files, END_S))
+            await in_thread(lambda: page_cache.forget_up_to(self._files, sys.maxsize, END_S))
         elif self._read >= PIECE:
             text = f"{gib(self._read)} of weights of {self._target.name} were read ahead"
             took = duration(time.monotonic() - self._began)
