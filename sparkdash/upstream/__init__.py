@@ -5,11 +5,12 @@ are handed on as they came; nothing is decoded, decompressed or collected. Rule 
 closes the connection, which is how an engine learns to stop.
 """
 
-from sparkdash.upstream.client import SmallResponse, Upstream, engine_error_text, readable
+from sparkdash.upstream.client import EngineRequest, SmallResponse, Upstream, engine_error_text, readable
 from sparkdash.upstream.connection import SWITCHED, EngineResponse, ResponseHead, UpgradedEngine, encode_headers
 
 __all__ = [
     "SWITCHED",
+    "EngineRequest",
     "EngineResponse",
     "ResponseHead",
     "SmallResponse",

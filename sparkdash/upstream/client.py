@@ -8,8 +8,7 @@ import re
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from types import TracebackType
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -53,6 +52,7 @@ class Pool:
         self._open: set[EngineConnection] = set()
         self._all_closed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
 
     def origin(self, root: str) -> Origin:
         """Return the origin for `scheme://host:port`. Raises UpstreamError `engine_unreachable`: it is no address."""
@@ -82,31 +82,26 @@ class Pool:
         return connection
 
     async def _connected(self, origin: Origin) -> EngineConnection:
-        def made() -> EngineConnection:
-            return EngineConnection(origin.where, self._lost)
-
-        loop = asyncio.get_running_loop()
+        made = partial(EngineConnection, origin.where, self._lost, partial(self._give_back, origin))
         if self._socket is not None:
-            return (await loop.create_unix_connection(made, self._socket))[1]
+            return (await self._loop.create_unix_connection(made, self._socket))[1]
         tls = _tls() if origin.tls else None
-        return (await loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
+        return (await self._loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
 
-    def give_back(self, origin: Origin, connection: EngineConnection) -> None:
+    def _give_back(self, origin: Origin, connection: EngineConnection) -> None:
         """Keep a connection whose answer is over if it can be used again; otherwise cut it."""
         if not connection.is_free:
             connection.cut()
             return
         connection.renew()
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = self._loop.time()
         # the origin may have been forgotten meanwhile
         self._origins.setdefault(origin.root, origin).free.append(connection)
         if self._timer is None:
-            self._timer = loop.call_later(KEPT_S, self._sweep)
+            self._timer = self._loop.call_later(KEPT_S, self._sweep)
 
     def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer, since = None, loop.time() - KEPT_S
+        self._timer, since = None, self._loop.time() - KEPT_S
         for root, origin in list(self._origins.items()):
             old = [one for one in origin.free if one.idle_since <= since]
             for connection in old:
@@ -115,7 +110,7 @@ class Pool:
             if not origin.free:
                 del self._origins[root]
         if self._origins:
-            self._timer = loop.call_later(KEPT_S, self._sweep)
+            self._timer = self._loop.call_later(KEPT_S, self._sweep)
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -161,6 +156,24 @@ _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 """Methods for which an engine expects a length even without a body (RFC 9110 section 8.6)."""
 
 
+class EngineRequest:
+    """Request to an engine but for its body. Make equal requests once, and open them many times.
+
+    `url`: encoded; `headers`: made by `encode_headers`, without Host and Content-Length; `called`: profile of the
+    engine, which errors name instead of the address. Raises UpstreamError `engine_unreachable`: it is no address.
+    """
+
+    __slots__ = ("bodiless", "called", "lines", "root", "sends_length")
+
+    def __init__(self, method: str, url: str, headers: bytes = b"", called: str | None = None) -> None:
+        self.root = _root(url)
+        self.lines = _first_lines(method, url) + headers
+        """First lines and headers as they are written."""
+        self.bodiless = method == "HEAD"
+        self.sends_length = method in _SENDS_LENGTH
+        self.called = called
+
+
 class SmallResponse(NamedTuple):
     """An answer that was read whole."""
 
@@ -200,34 +213,38 @@ class Upstream:
 
     async def _whole(self, method: str, url: str, headers: bytes, body: bytes, timeout_s: float) -> SmallResponse:
         try:
-            async with asyncio.timeout(timeout_s), self.open(method, url, headers, body) as answer:
-                return SmallResponse(answer.status, answer.content_type, await answer.read())
+            async with asyncio.timeout(timeout_s):
+                with await self.open(EngineRequest(method, url, headers), body) as answer:
+                    return SmallResponse(answer.status, answer.content_type, await answer.read())
         except TimeoutError:
             raise self._silent(url, timeout_s) from None
 
-    def open(
-        self,
-        method: str,
-        url: str,
-        headers: bytes = b"",
-        body: bytes = b"",
-        called: str | None = None,
-        *,
-        upgrades: bool = False,
-    ) -> OpenRequest:
-        """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
+    async def open(self, request: EngineRequest, body: bytes = b"", *, upgrades: bool = False) -> EngineResponse:
+        """Send a request and return its answer as soon as the head is there; no limit on how long that takes.
 
-        An async context manager. `url`: encoded; `headers`: made by `encode_headers`, without Host and
-        Content-Length. `called`: profile of the engine, which errors name instead of the address. `upgrades`:
-        `headers` ask for another protocol, whose socket is the answer's `upgraded`. llama-server closes
-        connections that it promised to keep: when a kept one turns out closed before the first byte of the answer,
-        the request is sent once more, on a fresh connection.
+        The answer is a context manager, to be entered at once. `upgrades`: the headers ask for another protocol, whose
+        socket is the answer's `upgraded`. llama-server closes connections that it promised to keep: when a kept one
+        turns out closed before the first byte of the answer, the request is sent once more, on a fresh connection.
 
         Raises:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
                 connection without an answer.
         """
-        return OpenRequest(self._pool, method, url, headers, body, called, upgrades=upgrades)
+        pool, called = self._pool, request.called
+        origin = pool.origin(request.root)
+        if body or request.sends_length:
+            head = b"%bContent-Length: %d\r\n\r\n" % (request.lines, len(body))
+        else:
+            head = request.lines + b"\r\n"
+        connection = pool.free(origin) or await pool.fresh(origin, called)
+        try:
+            await connection.ask(head, body, request.bodiless, called, upgrades)
+        except UpstreamError:
+            if connection.heard or not connection.reused:
+                raise
+            connection = await pool.fresh(origin, called)
+            await connection.ask(head, body, request.bodiless, called, upgrades)
+        return EngineResponse(connection)
 
     async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
         """Have a short streamed chat at temperature 0, and return all its text, content and reasoning, in order.
@@ -240,81 +257,33 @@ class Upstream:
         """
         address = url if url.endswith("/completions") else url.rstrip("/") + "/v1/chat/completions"
         sent = b"Content-Type: application/json\r\n" + _lines(headers)
-        where = self._pool.origin(_split_url(address)[0]).where
+        where = self._pool.origin(_root(address)).where
         try:
-            async with asyncio.timeout(timeout_s), self.open("POST", address, sent, short_chat(model)) as answer:
-                if answer.status != 200:
-                    raise engine_refused(where, answer.status, await answer.read())
-                return await chat_text(answer, where)
+            async with asyncio.timeout(timeout_s):
+                with await self.open(EngineRequest("POST", address, sent), short_chat(model)) as answer:
+                    if answer.status != 200:
+                        raise engine_refused(where, answer.status, await answer.read())
+                    return await chat_text(answer, where)
         except TimeoutError:
             raise self._silent(address, timeout_s) from None
 
     def _silent(self, url: str, timeout_s: float) -> UpstreamError:
-        where = self._pool.origin(_split_url(url)[0]).where
+        where = self._pool.origin(_root(url)).where
         return UpstreamError(f"The engine at {where} gave no answer within {timeout_s:g} s.", code="engine_timeout")
 
 
-class OpenRequest:
-    """A request and its answer: see `Upstream.open`."""
-
-    __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool", "_upgrades")
-
-    _origin: Origin
-    _connection: EngineConnection
-
-    def __init__(
-        self,
-        pool: Pool,
-        method: str,
-        url: str,
-        headers: bytes,
-        body: bytes,
-        called: str | None,
-        *,
-        upgrades: bool,
-    ) -> None:
-        root, target = _split_url(url)
-        self._pool = pool
-        self._origin = pool.origin(root)
-        self._bodiless = method == "HEAD"
-        self._called = called
-        self._upgrades = upgrades
-        first = _first_lines(method, target, self._origin.authority)
-        if body or method in _SENDS_LENGTH:
-            self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, len(body))
-        else:
-            self._head = b"%b%b\r\n" % (first, headers)
-        self._body = body
-
-    async def __aenter__(self) -> EngineResponse:
-        connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin, self._called)
-        try:
-            await connection.ask(self._head, self._body, self._bodiless, self._called, self._upgrades)
-        except UpstreamError:
-            if connection.heard or not connection.reused:
-                raise
-            connection = await self._pool.fresh(self._origin, self._called)
-            await connection.ask(self._head, self._body, self._bodiless, self._called, self._upgrades)
-        self._connection = connection
-        self._head = self._body = b""  # sent, and no longer needed while the answer comes
-        return EngineResponse(connection)
-
-    async def __aexit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._pool.give_back(self._origin, self._connection)
-
-
-@lru_cache(maxsize=256)
-def _split_url(url: str) -> tuple[str, str]:
-    """Split a URL into scheme://authority and the rest. A fragment never comes here."""
+def _root(url: str) -> str:
+    """Return scheme and authority of a URL. A fragment never comes here."""
     slash = url.find("/", url.find("://") + 3)
-    return (url, "/") if slash < 0 else (url[:slash], url[slash:])
+    return url if slash < 0 else url[:slash]
 
 
 @lru_cache(maxsize=256)
-def _first_lines(method: str, target: str, authority: str) -> bytes:
+def _first_lines(method: str, url: str) -> bytes:
     """Make a request's first lines, the same for all clients. Raises UpstreamError: a line break in the address."""
+    root = _root(url)
+    authority = _origin(root).authority
+    target = url[len(root) :] or "/"
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
     if not first.count(b"\n") == first.count(b"\r") == 3:
         raise UpstreamError(

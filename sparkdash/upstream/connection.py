@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Self
 
 import httptools
 
@@ -199,11 +200,20 @@ Take = Callable[[bytes], object]
 
 
 class EngineConnection(ResponseParser, asyncio.Protocol):
-    """Socket to the engine at `where` (host:port, for messages). `on_lost` is called when the connection has ended."""
+    """Socket to the engine at `where` (host:port, for messages).
 
-    def __init__(self, where: str, on_lost: Callable[[EngineConnection], object]) -> None:
+    `on_lost` is called when the connection has ended, `on_over` when its answer needs it no more.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        on_lost: Callable[[EngineConnection], object],
+        on_over: Callable[[EngineConnection], object],
+    ) -> None:
         super().__init__()
         self.where = where
+        self.on_over = on_over
         self.reused = False
         """Whether the connection has carried an answer before this one."""
         self.idle_since = 0.0
@@ -211,6 +221,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self.heard = False
         """Whether a byte of the answer has come."""
         self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._lost = False
         self._error: Exception | None = None
@@ -449,8 +460,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         """Return a future that is done when something has changed. Raises what went wrong."""
         if self._error is not None:
             raise self._error
-        self._waiter = asyncio.get_running_loop().create_future()
-        return self._waiter
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -462,7 +473,7 @@ READ_LIMIT = 16 * 1024 * 1024
 
 
 class EngineResponse:
-    """An answer whose body is still to come.
+    """An answer whose body is still to come; a context manager, which gives the connection back.
 
     `headers`: as the engine sent them, without the Content-Length, with names in lower case.
     """
@@ -480,6 +491,13 @@ class EngineResponse:
         """Bytes of the body, where the engine says so before it."""
         self.ends_with_connection = not connection.framed
         """Whether only the connection's end ends the body (no chunks, no length): an engine's death looks the same."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Keep the connection for other requests; left before the answer's end, cut it, so that the engine aborts."""
+        self.connection.on_over(self.connection)
 
     @property
     def upgraded(self) -> UpgradedEngine | None:

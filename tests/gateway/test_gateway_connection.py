@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparkdash.errors import UpstreamError
 from sparkdash.listen import Server
-from sparkdash.upstream import EngineResponse, Upstream
+from sparkdash.upstream import EngineRequest, EngineResponse, Upstream
 from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, EngineConnection
 from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders
 from sparkdash.wire.connection import MOST
@@ -52,7 +52,7 @@ class Socket(asyncio.Transport):
 
 
 def connection() -> tuple[EngineConnection, Socket]:
-    made = EngineConnection("here:1", lambda _lost: None)
+    made = EngineConnection("here:1", lambda _lost: None, lambda _over: None)
     return made, Socket(made)
 
 
@@ -280,7 +280,7 @@ async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
     async with server, asyncio.timeout(60):
-        async with upstream.open("POST", url, body=b"x" * 64_000_000) as answer:
+        with await upstream.open(EngineRequest("POST", url), b"x" * 64_000_000) as answer:
             assert (answer.status, await answer.read()) == (413, b"big")
         over.set()
 

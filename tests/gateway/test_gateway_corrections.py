@@ -229,7 +229,7 @@ def prepared(written: bytes, path: str, profile: Profile) -> bytes:
     route = find_route(path)
     assert route is not None
     asked = peek_body(written, "application/json")
-    return RequestPreparer().prepare(written, asked, route, profile, (profile.name,), "0.33.0").body
+    return RequestPreparer().prepare(written, asked, route, profile, (profile.name,), "0.33.0")[0]
 
 
 def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.request import RequestState
-from sparkdash.upstream import encode_headers
+from sparkdash.upstream import EngineRequest, encode_headers
 
 pytestmark = pytest.mark.timeout(600)
 STREAMS = int(os.environ.get("SPARKDASH_STREAMS", "300"))
@@ -73,9 +73,8 @@ async def got(house: Any, number: int) -> bytes:
     path = ROUTES[number % len(ROUTES)]
     body = {"model": "alpha", "stream": True, "seed": number, "stream_options": {"include_usage": True}}
     headers = [(b"content-type", b"application/json")]
-    async with house.upstream.open(
-        "POST", house.base + path, encode_headers(headers), json.dumps(body).encode()
-    ) as answer:
+    request = EngineRequest("POST", house.base + path, encode_headers(headers))
+    with await house.upstream.open(request, json.dumps(body).encode()) as answer:
         assert answer.status == 200
         return await answer.read()
 

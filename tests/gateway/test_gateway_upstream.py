@@ -10,7 +10,7 @@ import pytest
 from scripted import Hanging, answering, dying, streaming
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream import Upstream, engine_error_text
+from sparkdash.upstream import EngineRequest, Upstream, engine_error_text
 
 
 async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -> None:
@@ -50,7 +50,7 @@ async def test_a_stale_pooled_connection_is_retried_once(upstream: Upstream, eng
     engine.script = script
     bodies = []
     for body in (b"first", b"second"):
-        async with upstream.open("POST", engine.url + "/x", body=body) as answer:
+        with await upstream.open(EngineRequest("POST", engine.url + "/x"), body) as answer:
             bodies.append(await answer.read())
     assert hang_up.is_set()
     assert bodies == [b"first", b"second"]
@@ -61,15 +61,14 @@ async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstre
     """A request that kills its engine must not be sent to the next one unseen."""
     engine.script = dying
     with pytest.raises(UpstreamError) as caught:
-        async with upstream.open("POST", engine.url + "/x", body=b"y"):
-            pass
+        await upstream.open(EngineRequest("POST", engine.url + "/x"), b"y")
     assert (caught.value.code, len(engine.seen)) == ("engine_died", 1)
 
 
 async def test_leaving_an_answer_early_closes_the_connection(upstream: Upstream, engine: Any) -> None:
     """This is how an engine learns to stop generating."""
     engine.script = script = Hanging(b"x")
-    async with upstream.open("GET", engine.url + "/x") as answer:
+    with await upstream.open(EngineRequest("GET", engine.url + "/x")) as answer:
         assert await anext(answer.chunks()) == b"x"
     await asyncio.wait_for(script.left.wait(), 60)
 
@@ -84,12 +83,13 @@ async def test_what_one_left_unread_never_reaches_another(upstream: Upstream, en
         one_is_there.set()
 
     engine.script = script
-    async with upstream.open("GET", f"{engine.url}/1"):
+    with await upstream.open(EngineRequest("GET", f"{engine.url}/1")):
         if size < 1000:  # the rest of the large one waits in the engine's socket
             await one_is_there.wait()
             await asyncio.sleep(0)
-    async with asyncio.timeout(60), upstream.open("GET", f"{engine.url}/2") as answer:
-        assert await answer.read() == b"/2" * size
+    async with asyncio.timeout(60):
+        with await upstream.open(EngineRequest("GET", f"{engine.url}/2")) as answer:
+            assert await answer.read() == b"/2" * size
 
 
 async def test_an_upload_that_was_answered_early_leaves_no_connection_for_the_next(upstream: Upstream) -> None:
@@ -105,7 +105,7 @@ async def test_an_upload_that_was_answered_early_leaves_no_connection_for_the_ne
     url = "http://{}:{}/x".format(*server.sockets[0].getsockname())
     async with asyncio.timeout(20):
         for body in (bytes(32 * 2**20), b""):
-            async with upstream.open("POST", url, body=body) as answer:
+            with await upstream.open(EngineRequest("POST", url), body) as answer:
                 assert (answer.status, await answer.read()) == (413, b"")
     server.close()
     for writer in writers:

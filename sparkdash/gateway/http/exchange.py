@@ -7,9 +7,10 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import unquote
 
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.http.channel import (
@@ -36,7 +37,7 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.keyring import Key
 from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
-from sparkdash.upstream import EngineResponse, UpgradedEngine
+from sparkdash.upstream import EngineRequest, EngineResponse, UpgradedEngine
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
 from sparkdash.wire.request_channel import RequestHead, by_name
 
@@ -145,8 +146,8 @@ class ParsedHead:
         self.via = headers.get(VIA.encode())
         """Gateways that the request has passed, where it has passed any."""
         self.connection = named.get(b"connection", b"")
-        self.engine_memo: tuple[Any, ...] | None = None
-        """Facts that the relay found out about the engine that got this head last."""
+        self.engine_memo: tuple[Profile, str, str, Mapping[str, str], EngineRequest] | None = None
+        """Profile, engine's URL, path and the lease's headers of the last request with this head, and that request."""
         self.key_memo: tuple[tuple[Key, ...], Key] | None = None
         """Key found for this head, behind all the keys among which it was found."""
 

@@ -437,11 +437,10 @@ _EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
 _HARMONY = "gpt-oss"
 
 
-class PreparedBody(NamedTuple):
-    """Body for the engine, and what must change in its answer."""
+class AnswerChanges(NamedTuple):
+    """What must change in the answer to a prepared request."""
 
-    body: bytes
-    adds_usage: bool = False
+    drops_usage: bool = False
     """Whether the gateway asked for the counts: the chunk that carries them is not for the client."""
     mirrors: bool = False
     """Whether the answer's reasoning is sent under both of its names."""
@@ -449,8 +448,7 @@ class PreparedBody(NamedTuple):
     """Set where the answer of a reranker has another form than the client expects."""
 
 
-AS_IT_IS = PreparedBody(b"")
-"""Stands for an answer that needs no change; the body is sent elsewhere."""
+AS_IT_IS = AnswerChanges()
 
 
 @per_request
@@ -503,8 +501,8 @@ class RequestPreparer:
         version: str | None = None,
         *,
         system_first: bool = False,
-    ) -> PreparedBody:
-        """Prepare a request's body for the engine of this profile.
+    ) -> tuple[bytes, AnswerChanges]:
+        """Prepare a request's body for the engine of this profile; return it, and what must change in the answer.
 
         `names`: model names that the engine accepts; empty: any. `version`: the engine's own report of its version;
         without one the profile's is used. `system_first`: see CompatTarget.
@@ -515,7 +513,7 @@ class RequestPreparer:
         """
         name = None if not names or peeked.model in names else engine_name(peeked, names, profile)
         if peeked.model_span is not None:
-            return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
+            return body if name is None else rename_model(body, peeked.model_span, name), AS_IT_IS
         rules = self._rules_of(profile, version, system_first)
         adds_usage = peeked.stream and rules.engine_counts and _lacks_usage(peeked, route)
         mirrors = rules.mirrors and route.generates and route.dialect is Dialect.CHAT
@@ -524,17 +522,18 @@ class RequestPreparer:
                 body = rewrite_body(body, _edits(peeked, route, profile, name, adds_usage=adds_usage))
             elif adds_usage:
                 body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
-            if route.profile is not None:
-                return PreparedBody(body, adds_usage, mirrors)
-            if compat := rules.compat[route.dialect]:
-                body = apply_rules(body, compat, rules.target)
             ranking = None
-            if rules.ranks_texts and route.path in RERANK_PATHS:
-                body, ranking = as_texts(body, peeked.model or profile.name)
+            if route.profile is None:
+                if compat := rules.compat[route.dialect]:
+                    body = apply_rules(body, compat, rules.target)
+                if rules.ranks_texts and route.path in RERANK_PATHS:
+                    body, ranking = as_texts(body, peeked.model or profile.name)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
-        return PreparedBody(body, adds_usage, mirrors, ranking)
+        if adds_usage or mirrors or ranking is not None:
+            return body, AnswerChanges(adds_usage, mirrors, ranking)
+        return body, AS_IT_IS
 
     def _rules_of(self, profile: Profile, version: str | None, system_first: bool) -> _ProfileRules:
         seen = self._rules.get(profile.name)

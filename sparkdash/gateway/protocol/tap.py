@@ -116,11 +116,10 @@ def _object_at(data: bytes, start: int) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _plausible(counts: Any) -> dict[str, int]:
-    """Return the members that can be counts; a bool is an int to isinstance."""
-    if not isinstance(counts, dict):
-        return {}
-    return {key: value for key, value in counts.items() if type(value) is int and 0 <= value < IMPLAUSIBLE}
+def _count(told: object, key: str) -> int | None:
+    """Return the member of an object that can be a count; a bool is an int to isinstance."""
+    value = told.get(key) if type(told) is dict else None
+    return value if type(value) is int and 0 <= value < IMPLAUSIBLE else None
 
 
 def _openai(told: dict[str, Any]) -> TokenUsage:
@@ -128,33 +127,29 @@ def _openai(told: dict[str, Any]) -> TokenUsage:
         prompt, completion, of_prompt, of_answer = _CHAT
     else:
         prompt, completion, of_prompt, of_answer = _RESPONSES
-    counts = _plausible(told)
-    cached = _plausible(told[of_prompt]).get("cached_tokens") if of_prompt in told else None
-    # SGLang has it at the top level
-    reasoning = counts.get("reasoning_tokens")
-    if of_answer in told:
-        reasoning = _plausible(told[of_answer]).get("reasoning_tokens", reasoning)
-    return TokenUsage(counts.get(prompt), cached, counts.get(completion), reasoning)
+    cached = _count(told[of_prompt], "cached_tokens") if of_prompt in told else None
+    reasoning = _count(told[of_answer], "reasoning_tokens") if of_answer in told else None
+    if reasoning is None and "reasoning_tokens" in told:  # SGLang has it at the top level
+        reasoning = _count(told, "reasoning_tokens")
+    return TokenUsage(_count(told, prompt), cached, _count(told, completion), reasoning)
 
 
 def _anthropic(told: dict[str, Any]) -> TokenUsage:
     """Read Anthropic's counts; `input_tokens` leaves out tokens read from or written to the cache."""
-    counts = _plausible(told)
-    cached, computed = counts.get("cache_read_input_tokens"), counts.get("input_tokens")
-    written = counts.get("cache_creation_input_tokens", 0)
+    cached, computed = _count(told, "cache_read_input_tokens"), _count(told, "input_tokens")
+    written = _count(told, "cache_creation_input_tokens")
     return TokenUsage(
-        prompt=None if computed is None else computed + (cached or 0) + written,
+        prompt=None if computed is None else computed + (cached or 0) + (written or 0),
         cached=cached,
-        completion=counts.get("output_tokens"),
+        completion=_count(told, "output_tokens"),
     )
 
 
 def _llamacpp(told: dict[str, Any]) -> TokenUsage:
     """Read llama.cpp's timings; `prompt_n` counts computed tokens only, and builds before 2026 omit the cached ones."""
-    counts = _plausible(told)
-    cached, computed = counts.get("cache_n"), counts.get("prompt_n")
+    cached, computed = _count(told, "cache_n"), _count(told, "prompt_n")
     prompt = None if cached is None or computed is None else cached + computed
-    return TokenUsage(prompt=prompt, cached=cached, completion=counts.get("predicted_n"))
+    return TokenUsage(prompt=prompt, cached=cached, completion=_count(told, "predicted_n"))
 
 
 TAIL = 8 * 1024
@@ -375,9 +370,9 @@ class Tap:
 
     def at_end(self) -> tuple[TokenUsage, float | None, str | None]:
         """Return the counts, the decode rate, and why the engine stopped."""
-        usage = self.usage()
+        usage, words = self.usage(), self._words
         rate = None if self.first is None else self.decode_tok_s(usage.completion)
-        return usage, rate, stop_reason(self._words.stop, self.tail())
+        return usage, rate, stop_reason(words.stop, self.tail())
 
     def decode_tok_s(self, completion: int | None) -> float | None:
         """Compute (completion tokens - 1) / (last - first event with text); None when either is unknown."""

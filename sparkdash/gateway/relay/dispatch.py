@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,7 +15,7 @@ from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import VIA, HeaderPairs, headers_for_engine, via_header
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
+from sparkdash.gateway.protocol.prepare import AS_IT_IS, AnswerChanges
 from sparkdash.gateway.protocol.problems import refuses_instructions
 from sparkdash.gateway.relay import fallbacks
 from sparkdash.gateway.relay.admitted import (
@@ -34,7 +34,7 @@ from sparkdash.gateway.translate.response import TranslatedResponse, answer_writ
 from sparkdash.log import LOG
 from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
-from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
+from sparkdash.upstream import EngineRequest, EngineResponse, UpgradedEngine, encode_headers
 
 _JSON = ((b"content-type", b"application/json"),)
 LEFT_OUT = b"x-sparkdash-left-out"
@@ -177,14 +177,13 @@ async def _send(
 ) -> None:
     """Send the request, once more in another form if the engine's refusal asks for that."""
     sent_at = context.deps.monotonic()
-    prepared = _prepare(context, lease, folds=attempt.folds)
-    opened: AbstractAsyncContextManager[EngineResponse]
+    body, changes = _prepare(context, lease, folds=attempt.folds)
     if attempt.translates:
-        opened, prepared = _open_translated(context, lease, prepared.body), AS_IT_IS
+        opening, changes = _open_translated(context, lease, body), AS_IT_IS
     else:
-        opened = _open(context, lease, prepared.body)
-        prepared = PreparedBody(b"", *prepared[1:])  # the body is freed once an answer comes
-    async with opened as answer:
+        opening = context.deps.upstream.open(_engine_request(context, lease), body)
+    del body  # the coroutine has it, until an answer comes
+    with await opening as answer:
         if attempt.translates is None and answer.status in UNKNOWN_PATH:
             context.deps.chat_only.add((*_incarnation(lease), context.route.path))
             again = attempt._replace(translates=True)
@@ -198,7 +197,7 @@ async def _send(
                 await _raise_remote_refusal(context, lease, answer)
             elif answer.status in UNKNOWN_PATH and context.route.task is not None:
                 await _raise_unserved(context, lease, answer)
-            await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
+            await reply.take(answer, sent_at, on_client_stuck, lease=local, changes=changes)
             return
     await _send(context, lease, reply, again, on_client_stuck)
 
@@ -214,7 +213,7 @@ async def _needs_folding(context: RequestContext, lease: Lease, answer: EngineRe
     """Whether the model's template refused the request for its system messages, and folding would change them."""
     if not context.route.generates or not refuses_instructions(answer.words_of(await answer.read())):
         return False
-    return _prepare(context, lease, folds=True).body != _prepare(context, lease, folds=False).body
+    return _prepare(context, lease, folds=True)[0] != _prepare(context, lease, folds=False)[0]
 
 
 async def dispatch_websocket(
@@ -223,16 +222,17 @@ async def dispatch_websocket(
     """Ask the engine for a WebSocket, and pass its bytes or its refusal. Raises UpstreamError: it did not answer."""
     deps, local = context.deps, None if lease.profile.engine.is_remote else lease
     try:
-        async with asyncio.timeout(HANDSHAKE_S) as limit, _open_websocket(context, lease) as answer:
-            limit.reschedule(None)
-            if answer.upgraded is not None:
-                reply.open_tunnel(answer)
-                await Tunnel(context, answer.upgraded, cancel).run()
-                reply.end_tunnel()
-                return
-            if local is None:
-                await _raise_remote_refusal(context, lease, answer)
-            await reply.take(answer, deps.monotonic(), cancel, lease=local)
+        async with asyncio.timeout(HANDSHAKE_S) as limit:
+            with await _open_websocket(context, lease) as answer:
+                limit.reschedule(None)
+                if answer.upgraded is not None:
+                    reply.open_tunnel(answer)
+                    await Tunnel(context, answer.upgraded, cancel).run()
+                    reply.end_tunnel()
+                    return
+                if local is None:
+                    await _raise_remote_refusal(context, lease, answer)
+                await reply.take(answer, deps.monotonic(), cancel, lease=local)
     except TimeoutError:
         raise UpstreamError(
             f"{lease.profile.name} did not answer the WebSocket's handshake within {duration(HANDSHAKE_S)}.",
@@ -242,7 +242,7 @@ async def dispatch_websocket(
         ) from None
 
 
-def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncContextManager[EngineResponse]:
+def _open_websocket(context: RequestContext, lease: Lease) -> Awaitable[EngineResponse]:
     head, profile, path = context.exchange.head, lease.profile, server_path(lease.profile, context.route.path)
     if query := query_for_engine(head.query, context.peeked.model, lease.names):
         path = f"{path}?{query}"
@@ -250,7 +250,7 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
     passed = (headers_for_remote if remote else headers_for_engine)(head.raw_headers, _own_headers(context, lease))
     headers = encode_headers(handshake_headers(head.raw_headers, passed))
     url, called = engine_url(profile, lease.url, path), None if remote else profile.name
-    return context.deps.upstream.open("GET", url, headers, b"", called, upgrades=True)
+    return context.deps.upstream.open(EngineRequest("GET", url, headers, called), upgrades=True)
 
 
 def _must_translate(context: RequestContext, lease: Lease) -> bool | None:
@@ -270,7 +270,7 @@ async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: E
         )
 
 
-def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> PreparedBody:
+def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> tuple[bytes, AnswerChanges]:
     return context.deps.preparer.prepare(
         context.body_share.body,
         context.peeked,
@@ -282,18 +282,16 @@ def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> PreparedB
     )
 
 
-def _open(context: RequestContext, lease: Lease, body: bytes) -> AbstractAsyncContextManager[EngineResponse]:
+def _engine_request(context: RequestContext, lease: Lease) -> EngineRequest:
+    """Return the request but for its body, made once for all requests of that head to that engine."""
     head, memo, path = context.exchange.head, context.exchange.head.engine_memo, context.route.path
     if memo is None or memo[0] is not lease.profile or memo[1:4] != (lease.url, path, lease.headers):
-        url, headers, called = _destination(context, lease)
-        head.engine_memo = lease.profile, lease.url, path, lease.headers, url, headers, called
-    else:
-        url, headers, called = memo[4:]
-    return context.deps.upstream.open(head.method, url, headers, body, called)
+        memo = head.engine_memo = lease.profile, lease.url, path, lease.headers, _request_of(context, lease)
+    return memo[4]
 
 
-def _destination(context: RequestContext, lease: Lease) -> tuple[str, bytes, str | None]:
-    """Return the URL, the headers, and the engine's name in errors: a remote service reports under its own."""
+def _request_of(context: RequestContext, lease: Lease) -> EngineRequest:
+    """Make the request but for its body; a remote service reports errors under its own name."""
     head, profile, path = context.exchange.head, lease.profile, server_path(lease.profile, context.route.path)
     if head.query:
         path = f"{path}?{head.query}"
@@ -302,7 +300,8 @@ def _destination(context: RequestContext, lease: Lease) -> tuple[str, bytes, str
         passed: HeaderPairs = headers_for_remote(head.raw_headers, own)
     else:
         passed = headers_for_engine(head.raw_headers, own, head.connection)
-    return engine_url(profile, lease.url, path), encode_headers(passed), None if remote else profile.name
+    url, called = engine_url(profile, lease.url, path), None if remote else profile.name
+    return EngineRequest(head.method, url, encode_headers(passed), called)
 
 
 def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:
@@ -313,8 +312,7 @@ def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:
     return {**lease.headers, VIA: via}
 
 
-@asynccontextmanager
-async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -> AsyncIterator[EngineResponse]:
+async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -> EngineResponse:
     deps, dialect, asked = context.deps, context.route.dialect, json.loads(body.decode("utf-8-sig"))
     chat = as_chat(context.route.path, asked)
     if chat.left_out:
@@ -322,11 +320,14 @@ async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -
     headers = encode_headers(headers_for_engine(_JSON, _own_headers(context, lease)))
     called = None if lease.profile.engine.is_remote else lease.profile.name
     url = engine_url(lease.profile, lease.url, server_path(lease.profile, CHAT))
-    async with deps.upstream.open("POST", url, headers, problems.encode_json(chat.body), called) as answer:
+    answer = await deps.upstream.open(EngineRequest("POST", url, headers, called), problems.encode_json(chat.body))
+    with ExitStack() as closing:
+        closing.enter_context(answer)
         translated = TranslatedResponse(answer, dialect, answer_writer(dialect, asked, chat))
         if answer.status >= BAD_REQUEST:
             await translated.read_error()
-        yield translated
+        closing.pop_all()
+        return translated
 
 
 def _name_left_out(context: RequestContext, lease: Lease, left_out: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.exchange import STREAM_HEADERS
 from sparkdash.gateway.http.headers import headers_for_client
 from sparkdash.gateway.protocol import frames, problems
-from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
+from sparkdash.gateway.protocol.prepare import AS_IT_IS, AnswerChanges
 from sparkdash.gateway.protocol.problems import client_status, overflow_error
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import (
@@ -153,11 +153,11 @@ class Reply:
         on_client_stuck: Callable[[ClientStuck], object],
         *,
         lease: Lease | None = None,
-        prepared: PreparedBody = AS_IT_IS,
+        changes: AnswerChanges = AS_IT_IS,
     ) -> Awaitable[None]:
         """Relay an engine's answer to the request that was sent at `sent_at`.
 
-        `lease` is the engine's, None for a remote service. `prepared` says what must change in the answer.
+        `lease` is the engine's, None for a remote service. `changes`: of the answer.
         `on_client_stuck` is called when the client takes no more bytes.
 
         Raises: AdmissionError: the engine refused, and the client gets the refusal in other words. UpstreamError: the
@@ -171,13 +171,9 @@ class Reply:
             return self._refused_late(answer)
         if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
-        stream = answer.content_type == EVENT_STREAM
-        changes = not answer.head.coding
-        self._splice = self._spliced(adds_usage=prepared.adds_usage) if stream and changes else None
-        if prepared.mirrors and changes:
-            self._splice = mirror_splice(stream=stream, before=self._splice)
-        if prepared.ranking is not None and changes:
-            self._splice = rank_splice(prepared.ranking)
+        self._splice = None
+        if not answer.head.coding and (changes is not AS_IT_IS or self._waiting is not None):
+            self._splice = self._spliced(changes, stream=answer.content_type == EVENT_STREAM)
         return self._pass_on(answer, sent_at, on_client_stuck)
 
     async def _pass_on(
@@ -282,15 +278,18 @@ class Reply:
         if is_readable and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
-    def _spliced(self, *, adds_usage: bool) -> Splice | None:
-        waiting, dialect = self._waiting, self._route.dialect
-        if adds_usage:
-            return WithoutUsage()
-        if waiting is None:
-            return None
-        if dialect is Dialect.RESPONSES:
-            return ContinuedResponse(waiting.response_id, waiting.events_sent)
-        return ContinuedMessage() if waiting.has_open_thinking else None
+    def _spliced(self, changes: AnswerChanges, *, stream: bool) -> Splice | None:
+        splice: Splice | None = None
+        if stream and changes.drops_usage:
+            splice = WithoutUsage()
+        elif stream and (waiting := self._waiting) is not None:
+            if self._route.dialect is Dialect.RESPONSES:
+                splice = ContinuedResponse(waiting.response_id, waiting.events_sent)
+            elif waiting.has_open_thinking:
+                splice = ContinuedMessage()
+        if changes.mirrors:
+            splice = mirror_splice(stream=stream, before=splice)
+        return splice if changes.ranking is None else rank_splice(changes.ranking)
 
     async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
         """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
