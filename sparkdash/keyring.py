@@ -126,6 +126,7 @@ class Keyring:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
+        self._name = str(path)
         self._clock = clock
         self._seen: tuple[int, ...] | None = None
         self._again = False
@@ -141,7 +142,7 @@ class Keyring:
             ProfileError: the file has become invalid; raised once, and the earlier keys stay until the next change. A
                 file that only cannot be read (no descriptor is left) is tried again with each call.
         """
-        seen = _mark(self._path)
+        seen = _mark(self._name)
         if seen != self._seen or self._again:
             told, self._seen, self._again = seen == self._seen, seen, False
             try:
@@ -238,7 +239,7 @@ def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
     return keys
 
 
-def _mark(path: Path) -> tuple[int, ...]:
+def _mark(path: str) -> tuple[int, ...]:
     """Stat values that differ after each change of the file; empty without a file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - with every request, and half as dear as Path.stat

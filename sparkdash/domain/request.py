@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import ConfigDict
 
-from sparkdash.domain.base import STRICT, per_request
+from sparkdash.domain.base import STRICT, of_many_fields
 
 LEASE_HEADER = "x-sparkdash-lease"
 """Request header with the token of an exclusive lease of the gateway; never forwarded to an engine."""
@@ -34,7 +34,7 @@ class RequestState(StrEnum):
     GONE = "gone"
 
 
-@per_request
+@of_many_fields
 class Request:
     """A request as the gateway saw it. Times are Unix seconds, durations seconds, rates tokens per second."""
 
@@ -84,6 +84,13 @@ class Request:
     """Whether sparkdash itself made the request: the demo's traffic."""
     session: str | None = None
     """Session of the client, as a header of the request names it."""
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Self:
+        """Make a request of a dictionary with all of its fields, which belongs to it from now on."""
+        made = cls.__new__(cls)
+        made.__dict__ = facts
+        return made
 
 
 class Task(StrEnum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from sparkdash.domain.metric import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.domain.request import ASIDES
@@ -180,12 +179,9 @@ LEAST_S = 0.2
 """Shortest time that gives a rate: the first tokens of an instant are none."""
 
 
-class _RequestUse(NamedTuple):
-    """Use of the box by one request since the last look, and its output tokens of that time."""
-
-    profile: str
-    use: EnergyUse
-    tokens: float
+_RequestUse = tuple[str, float, float, float, float]
+"""Use of the box by one request since the last look: profile, begin, end, and its output tokens of that time; as they
+came, and for the energy."""
 
 
 class MeteredRequest:
@@ -311,8 +307,8 @@ class TrafficMeter:
         if request.is_here:
             gain = request.gained(tokens)
             # without a stream, all of its tokens would come at its end
-            use = EnergyUse(request.sent_at, now, 0.0 if request.answer is None else gain)
-            self._ended[request.id] = _RequestUse(request.profile, use, gain)
+            counted = 0.0 if request.answer is None else gain
+            self._ended[request.id] = request.profile, request.sent_at, now, gain, counted
         self.profile(request.profile).add(now, request, tokens, usage, ttft_s)
         return None if request.energy_j is None else self._energy_of(request.energy_j, now)
 
@@ -346,11 +342,12 @@ class TrafficMeter:
         used = dict(self._ended)
         for number, each in sent.items():
             gain = each.gained(requests[number].output_tokens)
-            used[number] = _RequestUse(each.profile, EnergyUse(each.sent_at or now, now, gain), gain)
-        shares = self._energy.add(now, unix, power, {number: each.use for number, each in used.items()}, busy=busy)
+            used[number] = each.profile, each.sent_at or now, now, gain, gain
+        uses = {number: EnergyUse(since, until, counted) for number, (_, since, until, _, counted) in used.items()}
+        shares = self._energy.add(now, unix, power, uses, busy=busy)
         self._ended = {}
         if shares is not None:
-            for number, (name, _, tokens) in used.items():
+            for number, (name, _, _, tokens, _) in used.items():
                 self.profile(name).used(shares[number] / JOULES_PER_WH, tokens)
         for number, each in sent.items():
             each.used(None if shares is None else shares[number])

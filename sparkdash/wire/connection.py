@@ -82,6 +82,7 @@ class ServerState:
         """Take an application: its `serve_channel` is handed each request's channel; any other is called by ASGI."""
         self.serve: Serve = getattr(app, "serve_channel", None) or partial(serve_asgi, app)
         self.limit = limit
+        self._loop = asyncio.get_running_loop()
         self.linger_s = linger_s
         self.keep_alive_s = KEEP_ALIVE_S
         self.connections: set[ClientConnection] = set()
@@ -99,7 +100,7 @@ class ServerState:
             self.waiting.append(channel)
             return
         self.beginning += 1
-        channel.task = task = asyncio.get_running_loop().create_task(self._run(channel))
+        channel.task = task = self._loop.create_task(self._run(channel))
         self.tasks.add(task)
 
     async def _run(self, channel: RequestChannel) -> None:

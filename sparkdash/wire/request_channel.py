@@ -400,23 +400,21 @@ class RequestChannel:
         if self.client_gone:
             return
         head = self.head
-        bodiless = head.method == "HEAD" or status in NO_BODY
+        self._bodiless = bodiless = status in NO_BODY or head.method == "HEAD"
         if length is None:
             length = headers.length
-        parts = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status, headers.lines]
-        chunked = False
+        self._chunked = length is None and not (bodiless or head.is_http10)
         if length is not None:
-            parts.append(b"content-length: %d\r\n" % length)
-        elif not bodiless and not head.is_http10:
-            chunked = True
-            parts.append(b"transfer-encoding: chunked\r\n")
-        if not (self.keeps or headers.closes):
-            parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        self.begun, self.keeps = True, self.keeps and not headers.closes
-        self._response_length = None if bodiless else length
-        self._bodiless, self._chunked, self._sent_bytes = bodiless, chunked, 0
-        self._pending_head = b"".join(parts)
+            framing = b"content-length: %d\r\n" % length
+        else:
+            framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
+        line = _STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status
+        closing = b"" if self.keeps or headers.closes else b"connection: close\r\n"
+        self._pending_head = b"%b%b%b%b\r\n" % (line, headers.lines, framing, closing)
+        self._response_length, self._sent_bytes = None if bodiless else length, 0
+        self.begun = True
+        if headers.closes:
+            self.keeps = False
 
     def flush(self) -> None:
         """Write the answer's head: its body may begin much later."""
@@ -447,19 +445,23 @@ class RequestChannel:
 
     def finish(self, last: bytes) -> None:
         """Write the last piece and the answer's end. Raises ValueError: the body is not as long as its head says."""
-        self.write(last)
-        if self.client_gone:
-            return
-        if self._chunked:
-            self._connection.transport.write(self._pending_head + b"0\r\n\r\n")
-        elif self._response_length not in (None, self._sent_bytes):
-            raise ValueError(f"the answer's body has {self._sent_bytes} bytes instead of {self._response_length}")
-        elif self._pending_head:
-            self._connection.transport.write(self._pending_head)
+        connection = self._connection
+        if last and self._pending_head and len(last) == self._response_length and not self.client_gone:  # all at once
+            connection.transport.writelines((self._pending_head, last))
+        else:
+            self.write(last)
+            if self.client_gone:
+                return
+            if self._chunked:
+                connection.transport.write(self._pending_head + b"0\r\n\r\n")
+            elif self._response_length not in (None, self._sent_bytes):
+                raise ValueError(f"the answer's body has {self._sent_bytes} bytes instead of {self._response_length}")
+            elif self._pending_head:
+                connection.transport.write(self._pending_head)
         self.complete = True
         if self._changed is not None:
             self._changed.set()
-        self._connection.answered(keeps=self.keeps)
+        connection.answered(keeps=self.keeps)
 
     @property
     def is_full(self) -> bool:

@@ -250,8 +250,8 @@ class Exchange:
         """
         if self.head.coding:
             raise _encoded(self.head.coding)
-        whole = self.channel.body()
-        if len(whole or b"") > limit_mib * MIB or int(self.channel.length or 0) > limit_mib * MIB:
+        limit, whole = limit_mib * MIB, self.channel.body()
+        if (int(self.channel.length or 0) if whole is None else len(whole)) > limit:
             raise _too_large(limit_mib, setting)
         if whole is not None:
             share.reserve(len(whole))
@@ -265,7 +265,7 @@ class Exchange:
                     if message["type"] == "http.disconnect":
                         raise ClientGone
                     part: bytes = message.get("body", b"")
-                    if len(body) + len(part) > limit_mib * MIB:
+                    if len(body) + len(part) > limit:
                         raise _too_large(limit_mib, setting)
                     share.reserve(len(part))
                     body += part

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from sparkdash.domain.profile import EngineKind
@@ -156,41 +155,38 @@ def dispatch_request(
         refuse_unserved(lease.profile, context.route)
     folds = bool(context.deps.system_first) and _incarnation(lease) in context.deps.system_first
     translates = context.route.path in TRANSLATED and _must_translate(context, lease)
-    return _send(context, lease, reply, _Attempt(translates, folds), on_client_stuck)
-
-
-class _Attempt(NamedTuple):
-    """How a request is put to an engine."""
-
-    translates: bool | None
-    """Sent as a chat; None: as it is, and once more as a chat if the engine does not know its path."""
-    folds: bool
-    """Whether all of its instructions go into one system message."""
+    return _send(context, lease, reply, on_client_stuck, translates=translates, folds=folds)
 
 
 async def _send(
     context: RequestContext,
     lease: Lease,
     reply: Reply,
-    attempt: _Attempt,
     on_client_stuck: Callable[[ClientStuck], object],
+    *,
+    translates: bool | None,
+    folds: bool,
 ) -> None:
-    """Send the request, once more in another form if the engine's refusal asks for that."""
+    """Send the request, once more in another form if the engine's refusal asks for that.
+
+    `translates`: it is sent as a chat; None: as it is, and once more as a chat if the engine does not know its path.
+    `folds`: all of its instructions go into one system message.
+    """
     sent_at = context.deps.monotonic()
-    body, changes = _prepare(context, lease, folds=attempt.folds)
-    if attempt.translates:
+    body, changes = _prepare(context, lease, folds=folds)
+    if translates:
         opening, changes = _open_translated(context, lease, body), AS_IT_IS
     else:
         opening = context.deps.upstream.open(_engine_request(context, lease), body)
     del body  # the coroutine has it, until an answer comes
     with await opening as answer:
-        if attempt.translates is None and answer.status in UNKNOWN_PATH:
+        if translates is None and answer.status in UNKNOWN_PATH:
             context.deps.chat_only.add((*_incarnation(lease), context.route.path))
-            again = attempt._replace(translates=True)
-        elif answer.status in TEMPLATE_REFUSED and not attempt.folds and await _needs_folding(context, lease, answer):
-            again = attempt._replace(folds=True)
+            translates = True
+        elif answer.status in TEMPLATE_REFUSED and not folds and await _needs_folding(context, lease, answer):
+            folds = True
         else:
-            if attempt.folds and answer.status < BAD_REQUEST:
+            if folds and answer.status < BAD_REQUEST:
                 context.deps.system_first.add(_incarnation(lease))
             local = None if lease.profile.engine.is_remote else lease
             if local is None:
@@ -199,7 +195,7 @@ async def _send(
                 await _raise_unserved(context, lease, answer)
             await reply.take(answer, sent_at, on_client_stuck, lease=local, changes=changes)
             return
-    await _send(context, lease, reply, again, on_client_stuck)
+    await _send(context, lease, reply, on_client_stuck, translates=translates, folds=folds)
 
 
 async def _raise_unserved(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:

@@ -225,9 +225,7 @@ async def relay_request(
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
         return
-    upgrades = False
-    if exchange.method == "GET":
-        upgrades = exchange.upgraded is not None and (route.upgrades or route.profile is not None)
+    upgrades = exchange.upgraded is not None and (route.upgrades or route.profile is not None)
     if not upgrades and ((route.methods and exchange.method not in route.methods) or route.upgrades):
         await _refuse_method(exchange, route, route.methods or frozenset())
         return
@@ -257,7 +255,8 @@ async def relay_request(
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
     finally:
-        body_share.release()
+        if body_share.taken:
+            body_share.release()
 
 
 async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
@@ -406,8 +405,7 @@ class _Relay:
         deps = self._deps
         timer = watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
-            upgrades = self._exchange.method == "GET" and self._exchange.upgraded is not None
-            send = dispatch.dispatch_websocket if upgrades else dispatch.dispatch_request
+            send = dispatch.dispatch_request if self._exchange.upgraded is None else dispatch.dispatch_websocket
             await send(self._context, lease, self._reply, self._scope.cancel)
         except asyncio.CancelledError:
             if why := self._scope.take_reason():

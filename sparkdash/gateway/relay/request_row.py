@@ -111,7 +111,7 @@ class RequestRow:
 
     @property
     def request(self) -> Request:
-        return Request(**self._facts)
+        return Request.of(self._facts.copy())
 
     def waits(self, place: QueuePlace) -> bool:
         """Note the place in the queue; return False for late news of a wait that is over."""
@@ -181,7 +181,8 @@ class RequestRow:
         facts["finished_at"] = self._deps.clock()
         facts["status"] = status
         facts["error"] = error
-        request = self._publish()
+        request = Request.of(facts)  # nothing changes them any more
+        self._publish(request)
         if self._deps.record is not None:
             self._deps.record(request)
 
@@ -192,10 +193,8 @@ class RequestRow:
     def _tell(self) -> None:
         if self._untold:
             self._facts["prompt_estimate"] = self._metered.prompt_estimate()
-            self._publish()
+            self._publish(self.request)
 
-    def _publish(self) -> Request:
+    def _publish(self, request: Request) -> None:
         self._untold = False
-        request = Request(**self._facts)
         self._deps.bus.publish(RequestChanged(request))
-        return request
