@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 from enum import StrEnum
+from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -526,7 +527,12 @@ class Profile(Frozen):
             return self.sim.load_s / self.sim.time_scale
         return next((row.start_s for row in self.published if row.start_s is not None), None)
 
-    @property
+    def replace(self, **changes: object) -> Self:
+        made = super().replace(**changes)
+        made.__dict__.pop("fingerprint", None)
+        return made
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hash (12 hex digits) of everything that changes the running engine: equal hashes mean the same launch."""
         launch = self.model_dump(

@@ -133,8 +133,6 @@ class Leasing:
         self._leave = leave
         self._claims: dict[str, LeaseClaim] = {}
         self._busy_remotes: Counter[str] = Counter()
-        self._remote_fingerprints: dict[str, tuple[Profile, str]] = {}
-        """By name, with the profile as it was read last."""
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
         """Profile that each engine was started from, and the model names that it accepts, by profile."""
         self._relayed_at: dict[str, float] = {}
@@ -183,19 +181,11 @@ class Leasing:
             kind=profile.engine,
             state=EngineState.READY,
             since=self._tools.clock.now(),
-            fingerprint=self._remote_fingerprint(profile),
+            fingerprint=profile.fingerprint,
             url=url,
         )
         names = adapter_of(profile).served_names(profile)
         return Lease(profile, engine, url, names, claim.lost, remote_headers(profile))
-
-    def _remote_fingerprint(self, profile: Profile) -> str:
-        """Take the hash once for each reading of the profile: it costs a third of a short request."""
-        of, known = self._remote_fingerprints.get(profile.name, (None, ""))
-        if of is not profile:
-            known = profile.fingerprint
-            self._remote_fingerprints[profile.name] = profile, known
-        return known
 
     def arrive(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
         """Return a lease if it is granted at once. None: the claim waits. Raises DaemonError when the daemon ends."""
