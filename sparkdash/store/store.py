@@ -171,6 +171,7 @@ class Store:
     def __init__(self, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES) -> None:
         self._publish = publish
         self._most_bytes = most_bytes
+        self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._sums = UsageSums()
         self._path = Path()
@@ -301,7 +302,7 @@ class Store:
         if not self._troubled:
             if self._writing:  # the end of that write hands over what is pending now, before the query
                 self._waiting = True
-                await asyncio.get_running_loop().run_in_executor(self._thread, int)
+                await self._loop.run_in_executor(self._thread, int)
             else:
                 self._hand_over()
         if self._database is None:
@@ -313,9 +314,8 @@ class Store:
 
     async def _open(self, path: Path) -> None:
         self._path = path
-        loop = asyncio.get_running_loop()
         try:
-            self._begin(*await loop.run_in_executor(self._thread, transactions.read_database, path))
+            self._begin(*await self._loop.run_in_executor(self._thread, transactions.read_database, path))
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {path} cannot be used", error)
 
@@ -337,15 +337,13 @@ class Store:
 
     def _write_within(self, seconds: float) -> None:
         """Hand rows over in `seconds` at the latest; while writing fails, the next try does."""
-        loop = asyncio.get_running_loop()
-        if self._troubled or (self._timer is not None and self._due <= loop.time() + seconds):
+        if self._troubled or (self._timer is not None and self._due <= self._loop.time() + seconds):
             return
         self._no_timer()
         self._hand_over_in(seconds)
 
     def _hand_over_in(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer, self._due = loop.call_later(seconds, self._hand_over), loop.time() + seconds
+        self._timer, self._due = self._loop.call_later(seconds, self._hand_over), self._loop.time() + seconds
 
     def _hand_over(self) -> None:
         self._no_timer()
@@ -361,8 +359,7 @@ class Store:
 
     def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         self._writing = True
-        loop = asyncio.get_running_loop()
-        self._thread.submit(work).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
+        self._thread.submit(work).add_done_callback(lambda future: self._loop.call_soon_threadsafe(done, future))
 
     def _no_timer(self) -> None:
         if self._timer is not None:
@@ -423,14 +420,13 @@ class Store:
             self._publish(Notice(level=Level.INFO, code="store_written", text="The database is written again."))
 
     async def _close(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._writing:  # a failed write puts its rows back before the last try: its callback precedes ours
-            await loop.run_in_executor(self._thread, int)
+            await self._loop.run_in_executor(self._thread, int)
         self._no_timer()
         if self._database is not None:
             try:
                 write = partial(transactions.write_rows, self._database, self._sums, *self._pending.take())
-                await loop.run_in_executor(self._thread, write)
+                await self._loop.run_in_executor(self._thread, write)
             except sqlite3.Error as error:
                 LOG.warning("the last records could not be written", why=str(error))
         if self._database is not None:

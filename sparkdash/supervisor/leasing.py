@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
+from functools import cached_property
 from itertools import count
 from math import isfinite
 from types import MappingProxyType, TracebackType
@@ -87,11 +88,11 @@ class LeaseClaim:
         self._progress = progress
         self._since: float | None = None
         self._granted: asyncio.Future[Lease] | None = None
-        self.lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
+        self.lost: asyncio.Future[SparkdashError] = leasing.loop.create_future()
 
     def waits(self) -> asyncio.Future[Lease]:
         """Done with the lease, or with the error why there is none."""
-        self._granted = asyncio.get_running_loop().create_future()
+        self._granted = self._leasing.loop.create_future()
         return self._granted
 
     def grant(self, lease: Lease) -> None:
@@ -109,7 +110,7 @@ class LeaseClaim:
 
     def wait(self, place: QueuePlace) -> None:
         """Tell the place in the queue; later and apart, so that a listener's fault is not the actor's."""
-        asyncio.get_running_loop().call_soon(self._on_wait, place)
+        self._leasing.loop.call_soon(self._on_wait, place)
 
 
 class Leasing:
@@ -139,6 +140,10 @@ class Leasing:
         """Time of the last byte of ended answers, by profile."""
         self.monotonic = tools.clock.monotonic
         self.over = False
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
     def held(self, engine: Engine) -> HeldRequests:
         """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
@@ -187,12 +192,12 @@ class Leasing:
         names = adapter_of(profile).served_names(profile)
         return Lease(profile, engine, url, names, claim.lost, remote_headers(profile))
 
-    def arrive(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
+    def arrive(self, claim: LeaseClaim, move: Arrive, now: float) -> Lease | None:
         """Return a lease if it is granted at once. None: the claim waits. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
         self._claims[claim.ticket] = claim
-        name = self._arrive(move, self.monotonic())
+        name = self._arrive(move, now)
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: LeaseClaim) -> None:
@@ -271,12 +276,15 @@ class EngineLease(LeaseClaim):
 
     async def __aenter__(self) -> Lease:
         leasing = self._leasing
+        now = leasing.monotonic()
         try:
-            lease = leasing.arrive(self, self.arrival) or await self.waits()
+            lease = leasing.arrive(self, self.arrival, now)
+            if lease is None:
+                lease, now = await self.waits(), leasing.monotonic()
         except BaseException:
             leasing.leave(self)
             raise
-        self._lease, self._since = lease, leasing.monotonic()
+        self._lease, self._since = lease, now
         return lease
 
     def is_on(self, engine: Engine) -> bool:

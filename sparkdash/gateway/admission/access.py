@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 
 from sparkdash.catalog.catalog import Catalog
@@ -111,9 +112,13 @@ class AccessControl:
             self._within_tokens(key)
             self._within_requests(key)
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
     def _now(self) -> tuple[Key, ...]:
         """Return the keys. The file is checked once for all requests of one moment of the loop's clock."""
-        if self._keys is not None and (now := asyncio.get_running_loop().time()) != self._looked_at:
+        if self._keys is not None and (now := self._loop.time()) != self._looked_at:
             self._looked, self._looked_at = _look(self._keys), now
         return self._looked
 

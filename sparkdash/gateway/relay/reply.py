@@ -79,8 +79,8 @@ class Reply:
     """Answer to one request. Its body is released once no other engine can answer any more."""
 
     __slots__ = (
-        "_context", "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_splice",
-        "_tap", "_waiting", "begun",
+        "_context", "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_sent_at",
+        "_splice", "_tap", "_waiting", "begun",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, row: RequestRow) -> None:
@@ -96,6 +96,7 @@ class Reply:
         """Lease of the engine that answers; None before an answer, and for a remote service."""
         self._flow: FlowControl | None = None
         """Flow control to the client, once an answer comes."""
+        self._sent_at: float
         self._splice: Splice | None = None
         """Changes of the answer; None for nearly all answers."""
         self._is_refusal = False
@@ -171,21 +172,21 @@ class Reply:
             return self._refused_late(answer)
         if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
+        self._framed = answer.content_type == EVENT_STREAM
         self._splice = None
         if not answer.head.coding and (changes is not AS_IT_IS or self._waiting is not None):
-            self._splice = self._spliced(changes, stream=answer.content_type == EVENT_STREAM)
-        return self._pass_on(answer, sent_at, on_client_stuck)
+            self._splice = self._spliced(changes)
+        self._sent_at = sent_at
+        return self._pass_on(answer, on_client_stuck)
 
-    async def _pass_on(
-        self, answer: EngineResponse, sent_at: float, on_client_stuck: Callable[[ClientStuck], object]
-    ) -> None:
-        row, now, exchange = self._row, self._deps.monotonic, self._exchange
-        stream = self._framed = answer.content_type == EVENT_STREAM
-        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
-        kept = exchange.kept
-        note = tap.feed if kept is None else kept.begin(tap.feed, stream=stream)
-        if kept is not None and self._waiting is not None:
-            kept.own_id = self._waiting.response_id
+    async def _pass_on(self, answer: EngineResponse, on_client_stuck: Callable[[ClientStuck], object]) -> None:
+        row, exchange, stream = self._row, self._exchange, self._framed
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=self._note_first)
+        note: Callable[[bytes, float], object] = tap.feed
+        if (kept := exchange.kept) is not None:
+            note = kept.begin(tap.feed, stream=stream)
+            if self._waiting is not None:
+                kept.own_id = self._waiting.response_id
         whole = None
         if stream:
             row.answers(tap)
@@ -194,7 +195,7 @@ class Reply:
         if whole is None:
             await self._pour(answer, note, on_client_stuck)
         else:  # as most answers without a stream
-            note(whole, now())
+            note(whole, self._deps.monotonic())
             self._begin(answer, whole)
             splice = self._splice
             exchange.finish_now(whole if splice is None else splice.feed(whole) + splice.end())
@@ -204,6 +205,9 @@ class Reply:
         if kept is not None:
             kept.is_whole = answer.status == OK and not failed
         self._done(answer.status, failed=failed)
+
+    def _note_first(self) -> None:
+        self._row.streams(self._deps.monotonic() - self._sent_at)
 
     async def _pour(
         self,
@@ -278,17 +282,17 @@ class Reply:
         if is_readable and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
-    def _spliced(self, changes: AnswerChanges, *, stream: bool) -> Splice | None:
+    def _spliced(self, changes: AnswerChanges) -> Splice | None:
         splice: Splice | None = None
-        if stream and changes.drops_usage:
+        if self._framed and changes.drops_usage:
             splice = WithoutUsage()
-        elif stream and (waiting := self._waiting) is not None:
+        elif self._framed and (waiting := self._waiting) is not None:
             if self._route.dialect is Dialect.RESPONSES:
                 splice = ContinuedResponse(waiting.response_id, waiting.events_sent)
             elif waiting.has_open_thinking:
                 splice = ContinuedMessage()
         if changes.mirrors:
-            splice = mirror_splice(stream=stream, before=splice)
+            splice = mirror_splice(stream=self._framed, before=splice)
         return splice if changes.ranking is None else rank_splice(changes.ranking)
 
     async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
