@@ -261,7 +261,7 @@ def secret_at(profile: Profile) -> str | None:
 def redact_profile(profile: Profile) -> Profile:
     """Mask every secret in the profile, for other readers, silenced or not."""
     masks = {key: masked_values(getattr(profile, key), by_name) for key, by_name in _KEYS.items()}
-    return Profile.model_validate({**dict(profile), **masks})
+    return profile.replace(**masks)
 
 
 def _secrets(profile: Profile) -> Iterator[Hit]:

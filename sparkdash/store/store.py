@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -171,7 +171,6 @@ class Store:
     def __init__(self, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES) -> None:
         self._publish = publish
         self._most_bytes = most_bytes
-        self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._sums = UsageSums()
         self._path = Path()
@@ -196,6 +195,10 @@ class Store:
         self.incidents: list[Incident] = []
         self.past = RecentPast()
         """Requests, swaps and notices of earlier daemons; empty if the database could not be read at the start."""
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
     @classmethod
     @asynccontextmanager
