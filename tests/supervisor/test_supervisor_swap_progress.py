@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -36,176 +37,129 @@ ONCE = steps(reclaim=2, create=1, start=10, weights=60, weights_done=7, compile=
 SLOWER = steps(reclaim=2, create=1, start=10, weights=90, weights_done=7, compile=20, warm=5)
 
 
-def test_nothing_known_is_nothing_said() -> None:
-    course = SwapEta()
-    course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 5)
-    assert course.estimate(30) == Estimate(None, None, None, None)
-    assert course.learned_from == 0
+START = steps(start=10, weights=90, weights_done=1, warm=2)
+SILENT = steps(create=1, start=97, warm=2)
+DRAIN, STOP, RECLAIM, CREATE, LOAD, WARM = (
+    SwapPhase.DRAIN, SwapPhase.STOP, SwapPhase.RECLAIM, SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM
+)  # fmt: skip
 
 
-def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
-    course = SwapEta(needs=100)
-    course.enter(SwapPhase.LOAD, 0)
-    assert course.estimate(0).fraction is None
-    for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, BY_MEMORY)):
-        course.took(taken)
-        assert course.estimate(1) == Estimate(share)
+def is_at(fraction: Any = ANY, eta_s: Any = ANY, low_s: Any = ANY, high_s: Any = ANY) -> Estimate:
+    """An estimate; what is left out may be anything."""
+    return Estimate(
+        *(pytest.approx(one) if isinstance(one, float) else one for one in (fraction, eta_s, low_s, high_s))
+    )
 
 
-def test_a_first_load_goes_by_its_log_and_not_by_memory_that_others_move() -> None:
-    course = SwapEta(needs=100)
-    course.enter(SwapPhase.LOAD, 0)
-    for shard in range(1, 10):
-        says(course, "weights", shard * 10, shard / 14)
-        course.took(shard * 6)
-    assert course.estimate(91).fraction == pytest.approx(0.54)
-    course.took(1000)
-    for later in (100, 1000, 10_000):
-        assert course.estimate(later).fraction == pytest.approx(BY_MEMORY * 10 / 14)
-    says(course, "compile", 10_001)
-    assert course.estimate(10_002).fraction == pytest.approx(BY_MEMORY)
+SHARDS = [move for n in range(1, 10) for move in ((n * 10, "weights", n / 14), (n * 10, n * 6))]
+COURSES: dict[str, tuple[list[Steps], int | None, list[tuple[Any, ...]]]] = {
+    "nothing known is nothing said": ([], None, [(0, LOAD), (5, "weights"), (30, Estimate(None, None, None, None))]),
+    "a first load moves with the memory that it takes": (
+        [], 100,
+        [(0, LOAD), (0, is_at(None)), (1, 10), (1, Estimate(0.1)), (1, 60), (1, Estimate(0.6)), (1, 40),
+         (1, Estimate(0.6)), (1, 130), (1, Estimate(BY_MEMORY))],
+    ),
+    "a first load goes by its log and not by memory that others move": (
+        [], 100,
+        [(0, LOAD), *SHARDS, (91, is_at(0.54)), (91, 1000), (100, is_at(BY_MEMORY * 10 / 14)),
+         (10_000, is_at(BY_MEMORY * 10 / 14)), (10_001, "compile"), (10_002, is_at(BY_MEMORY))],
+    ),
+    "a first load without a need goes by its log alone": (
+        [], None, [(0, LOAD), (5, "weights", 0.5), (30, Estimate(0.5 * BY_MEMORY))]
+    ),
+    "one earlier load tells what is left and no spread": (
+        [ONCE], None,
+        [(0, RECLAIM), (0, Estimate(0.0, 105)), (2, CREATE), (3, LOAD), (8, is_at(eta_s=97)), (13, "weights"),
+         (43, Estimate(43 / 105, 62, None, None))],
+    ),
+    "several earlier loads tell the spread": (
+        [ONCE, SLOWER, ONCE], None,
+        [(0, LOAD), (10, "weights"), (40, is_at(ANY, 62, 62, 92)), (85, is_at(ANY, 32, 32, 47))],
+    ),
+    "the log's own share corrects what was learned": (
+        [ONCE], None,
+        [(0, LOAD), (10, "weights", 0.0), (25, "weights", 0.5), (25, is_at(eta_s=32 + 0.5 * 45 + 0.5 * 15)),
+         (37, "weights", 0.9), (37, is_at(eta_s=32 + 0.1 * 33 + 0.9 * 3))],
+    ),
+    "a load that goes as it went is foretold exactly, also between two shards": (
+        [ONCE], None,
+        [(0, LOAD), (10, "weights", 0.1), (40, "weights", 0.55), (40, is_at(eta_s=62.0)), (70, "weights", 1.0),
+         (70, is_at(eta_s=32)), (72, "weights", 1.0), (73, is_at(eta_s=29))],
+    ),
+    "the drain is no step": (
+        [ONCE], None,
+        [(0, DRAIN), (100, Estimate(0.0, 105)), (100, STOP), (104, RECLAIM), (104, Estimate(0.0, 105))],
+    ),
+    "a load that stands still stays one step ahead of its log": (
+        [ONCE], None,
+        [(0, LOAD), (10, "weights", 0.0), (19, "weights", 0.15), (28, "weights", 0.3),
+         (28, is_at((2 + 1 + 10 + 0.3 * 60) / 105)), (628, is_at((2 + 1 + 10 + 0.45 * 60) / 105))],
+    ),
+    "a load whose log is silent goes by time for a part of its first step": (
+        [ONCE], None, [(0, LOAD), (19, is_at((2 + 1 + BY_TIME * 10) / 105))]
+    ),
+    "a load whose log tells nothing is never said to be almost done": (
+        [SILENT], None,
+        [(0, LOAD), (48.5, is_at(0.495)), (87.3, is_at(0.883)), (97, is_at(0.883)), (150, is_at(0.883)),
+         (700, Estimate(None, 0.0)), (151, WARM), (151, is_at(0.98))],
+    ),
+    "a long wait before the load says nothing of the load": (
+        [ONCE], None,
+        [(0, RECLAIM), (300, is_at(None, 0.0)), (300, CREATE), (301, LOAD), (306, is_at((2 + 1 + 5) / 105, 97))],
+    ),
+    "a load that hangs where earlier ones were through has no share": (
+        [START], None,
+        [(0, LOAD), (10, "weights", 0.0), (100, "weights", 1.0), (101, "compile"), (105, is_at(101 / 103)),
+         (120, is_at(None, 0.0))],
+    ),
+    "what takes far longer than ever is not foretold": (
+        [ONCE, SLOWER], None,
+        [(0, LOAD), (10, "weights"), (140, is_at(eta_s=32)), (160, Estimate(None, 0.0, 0.0, 0.0)), (161, "compile"),
+         (162, is_at(eta_s=24)), (400, Estimate(None, 0.0, 0.0, 0.0))],
+    ),
+    "a slow load whose log goes on is": (
+        [ONCE, SLOWER], None, [(0, LOAD), (10, "weights", 0.0), (610, "weights", 0.5), (610, is_at(eta_s=332))]
+    ),
+    "a stage never seen before leaves what comes after the last known one": (
+        [ONCE], None, [(0, LOAD), (10, "weights"), (70, "download"), (90, is_at(eta_s=32))]
+    ),
+}  # fmt: skip
+"""Earlier loads, the memory that is needed, and what happens when: a phase, a line of the log with its share, memory
+that was taken, or what is told then."""
 
 
-def test_a_first_load_without_a_need_goes_by_its_log_alone() -> None:
-    course = SwapEta()
-    course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 5, 0.5)
-    assert course.estimate(30) == Estimate(0.5 * BY_MEMORY)
+def follow(course: SwapEta, moves: list[tuple[Any, ...]]) -> None:
+    for at, move, *share in moves:
+        if isinstance(move, SwapPhase):
+            course.enter(move, at)
+        elif isinstance(move, str):
+            says(course, move, at, *share)
+        elif isinstance(move, Estimate):
+            assert course.estimate(at) == move, at
+        else:
+            course.took(move)
 
 
-def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
-    course = SwapEta([ONCE])
-    course.enter(SwapPhase.RECLAIM, 0)
-    assert course.estimate(0) == Estimate(0.0, 105)
-    course.enter(SwapPhase.CREATE, 2)
-    course.enter(SwapPhase.LOAD, 3)
-    assert course.estimate(8).eta_s == 97
-    says(course, "weights", 13)
-    estimate = course.estimate(43)
-    assert (estimate.eta_s, estimate.low_s, estimate.high_s) == (62, None, None)
-    assert estimate.fraction == 43 / 105
-
-
-def test_several_earlier_loads_tell_the_spread() -> None:
-    course = SwapEta([ONCE, SLOWER, ONCE])
-    course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 10)
-    assert course.estimate(40)[1:] == (62, 62, 92)
-    assert course.estimate(85)[1:] == (32, 32, 47), "a step that takes longer than ever leaves the steps after it"
-
-
-def test_the_log_s_own_share_corrects_what_was_learned() -> None:
-    course = SwapEta([ONCE])
-    course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 10, 0.0)
-    says(course, "weights", 25, 0.5)
-    assert course.estimate(25).eta_s == 32 + 0.5 * 45 + 0.5 * 15
-    says(course, "weights", 37, 0.9)
-    assert abs((course.estimate(37).eta_s or 0) - (32 + 0.1 * 33 + 0.9 * 3)) < 1e-9
-
-
-def test_a_load_that_goes_as_it_went_is_foretold_exactly() -> None:
-    """Also between two shards, and when the log speaks first at 10 %."""
-    course = SwapEta([ONCE])
-    course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 10, 0.1)
-    says(course, "weights", 40, 0.55)
-    assert abs((course.estimate(40).eta_s or 0) - 62) < 1e-9
-    says(course, "weights", 70, 1.0)
-    assert course.estimate(70).eta_s == 32
-    says(course, "weights", 72, 1.0)
-    assert course.estimate(73).eta_s == 29
+@pytest.mark.parametrize("case", COURSES)
+def test_a_load_is_foretold_as_it_goes(case: str) -> None:
+    past, needs, moves = COURSES[case]
+    follow(SwapEta(past, needs=needs), moves)
 
 
 def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
     course = SwapEta()
-    course.enter(SwapPhase.LOAD, 0)
-    for at, stage, share in ((1, "weights", 0.0), (5, "weights", 1.0), (6, "weights", 0.0), (8, "weights", 1.0)):
-        says(course, stage, at, share)
-    course.enter(SwapPhase.WARM, 9)
-    says(course, "compile", 10)
+    shards = [(0, LOAD), (1, "weights", 0.0), (5, "weights", 1.0), (6, "weights", 0.0)]
+    follow(course, [*shards, (8, "weights", 1.0), (9, WARM), (10, "compile")])
     record = course.steps(11)
     assert record == steps(start=1, weights=4, weights_done=1, weights_2=2, weights_done_2=1, warm=2)
     again = SwapEta([record])
-    again.enter(SwapPhase.LOAD, 0)
-    for at, share in ((1, 0.0), (5, 1.0), (6, 0.0)):
-        says(again, "weights", at, share)
-    assert again.estimate(6).eta_s == 5
+    follow(again, [*shards, (6, is_at(eta_s=5))])
 
 
-def test_the_drain_is_no_step() -> None:
+def test_the_drain_is_not_recorded() -> None:
     course = SwapEta([ONCE])
-    course.enter(SwapPhase.DRAIN, 0)
-    assert course.estimate(100) == Estimate(0.0, 105)
-    course.enter(SwapPhase.STOP, 100)
-    course.enter(SwapPhase.RECLAIM, 104)
-    assert course.estimate(104) == Estimate(0.0, 105)
+    follow(course, [(0, DRAIN), (100, STOP), (104, RECLAIM)])
     assert [s.name for s in course.steps(105)] == ["stop", "reclaim"]
-
-
-def test_a_load_that_stands_still_stays_where_it_is() -> None:
-    silent, told = SwapEta([ONCE]), SwapEta([ONCE])
-    for course in (silent, told):
-        course.enter(SwapPhase.LOAD, 0)
-    says(told, "weights", 10, 0.0)
-    says(told, "weights", 19, 0.15)
-    says(told, "weights", 28, 0.3)
-    assert told.estimate(28).fraction == pytest.approx((2 + 1 + 10 + 0.3 * 60) / 105)
-    assert told.estimate(628).fraction == pytest.approx((2 + 1 + 10 + 0.45 * 60) / 105), "one step ahead of the log"
-    assert silent.estimate(19).fraction == pytest.approx((2 + 1 + BY_TIME * 10) / 105)
-
-
-def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> None:
-    course = SwapEta([steps(create=1, start=97, warm=2)])
-    course.enter(SwapPhase.LOAD, 0)
-    shares = [course.estimate(at).fraction for at in (48.5, 87.3, 97, 150)]
-    assert shares == pytest.approx([0.495, 0.883, 0.883, 0.883])
-    assert course.estimate(700) == Estimate(None, 0.0), "nothing like it was ever seen"
-    course.enter(SwapPhase.WARM, 151)
-    assert course.estimate(151).fraction == pytest.approx(0.98)
-
-
-def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
-    course = SwapEta([ONCE])
-    course.enter(SwapPhase.RECLAIM, 0)
-    assert course.estimate(300)[:2] == (None, 0.0)
-    course.enter(SwapPhase.CREATE, 300)
-    course.enter(SwapPhase.LOAD, 301)
-    assert course.estimate(306)[:2] == (pytest.approx((2 + 1 + 5) / 105), 97)
-
-
-def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> None:
-    course = SwapEta([steps(start=10, weights=90, weights_done=1, warm=2)])
-    course.enter(SwapPhase.LOAD, 0)
-    for at, share in ((10, 0.0), (100, 1.0)):
-        says(course, "weights", at, share)
-    says(course, "compile", 101)
-    assert course.estimate(105).fraction == pytest.approx(101 / 103)
-    assert course.estimate(120)[:2] == (None, 0.0)
-
-
-def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
-    course, slow = SwapEta([ONCE, SLOWER]), SwapEta([ONCE, SLOWER])
-    for each in (course, slow):
-        each.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 10)
-    assert course.estimate(140).eta_s == 32, "longer than ever, by less than half"
-    assert course.estimate(160) == (None, 0.0, 0.0, 0.0)
-    says(course, "compile", 161)
-    assert (course.estimate(162).eta_s or 0) > 20, "a slow step is over, and the rest goes as it went"
-    assert course.estimate(400) == (None, 0.0, 0.0, 0.0)
-    says(slow, "weights", 10, 0.0)
-    says(slow, "weights", 610, 0.5)
-    assert (slow.estimate(610).eta_s or 0) > 300
-
-
-def test_a_stage_never_seen_before_leaves_what_comes_after_the_last_known_one() -> None:
-    course = SwapEta([ONCE])
-    course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 10)
-    says(course, "download", 70)
-    assert course.estimate(90).eta_s == 32
 
 
 moments = st.lists(
