@@ -78,19 +78,6 @@ async def test_an_overflow_is_a_resync_not_a_gap() -> None:
     assert reader.world == bus.snapshot
 
 
-async def test_an_overflow_while_an_item_is_in_hand() -> None:
-    bus = new_bus()
-    reader = Reader(bus)
-    await reader.read()
-    bus.publish(notice())
-    await reader.read()
-    for _ in range(3 * QUEUE):
-        bus.publish(notice())
-    await reader.read()
-    assert isinstance(reader.got[-1], Snapshot)
-    assert reader.world == bus.snapshot
-
-
 async def test_of_samples_only_the_newest_waits() -> None:
     bus = new_bus()
     reader = Reader(bus)

@@ -77,10 +77,10 @@ IMPATIENT_S = 0.25
 
 
 @asynccontextmanager
-async def collecting(watch: Watch, *, wait_s: float = 60, traffic: Any = None, **settings: Any) -> AsyncIterator[Watch]:
-    """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
+async def idle(watch: Watch, *, wait_s: float = 60, traffic: Any = None, **settings: Any) -> AsyncIterator[Collector]:
+    """A collector that looks only when it is told to."""
     async with Upstream() as upstream:
-        collector = Collector(
+        watch.collector = Collector(
             CollectorInputs(
                 upstream=upstream,
                 engines=watch.look,
@@ -97,7 +97,14 @@ async def collecting(watch: Watch, *, wait_s: float = 60, traffic: Any = None, *
                 wait_s=wait_s,
             )
         )
-        watch.collector = collector
+        yield watch.collector
+        await watch.collector._close()
+
+
+@asynccontextmanager
+async def collecting(watch: Watch, **given: Any) -> AsyncIterator[Watch]:
+    """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
+    async with idle(watch, **given) as collector:
         task = asyncio.create_task(collector.run())
         try:
             yield watch

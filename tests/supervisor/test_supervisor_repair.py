@@ -527,27 +527,19 @@ async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(house: Any
     await ends_restarted(house)
 
 
-async def test_stopped_processes_are_not_given_time_to_recover(house: Any, box: Box, opened: Any) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "holds", "within_s", "ended_s"), [(3, False, 90, (0, 10)), (0, True, 150, (15, 35))]
+)
+async def test_a_silent_server_is_given_twenty_seconds_and_stopped_processes_none(
+    house: Any, box: Box, opened: Any, stopped: int, holds: bool, within_s: float, ended_s: tuple[float, float]
+) -> None:
     asking, lease = await held_by_old(house, box, opened)
-    stood_at = house.clock.time
-    box.of("a").stopped, box.of("a").health = 3, HealthAnswer.SILENT
-    await until(house, lease.lost.done)
-    assert house.clock.time - stood_at <= 90
-    await asking.leave()
-    cut_at = house.clock.time
-    await until(house, lambda: house.state("a") is not EngineState.READY)
-    assert house.clock.time - cut_at <= 10
-    box.of("a").stopped, box.of("a").health, box.of("a").moves = 0, HealthAnswer.WELL, True
-    await ends_restarted(house)
-
-
-async def test_a_server_that_answers_nothing_is_given_twenty_seconds(house: Any, box: Box, opened: Any) -> None:
-    asking, lease = await held_by_old(house, box, opened)
-    box.of("a").holds, box.of("a").health = True, HealthAnswer.SILENT
+    stood_at, signs = house.clock.time, box.of("a")
+    signs.stopped, signs.holds, signs.health = stopped, holds, HealthAnswer.SILENT
     await lost(house, asking, lease)
-    cut_at = house.clock.time
+    assert (cut_at := house.clock.time) - stood_at <= within_s
     await until(house, lambda: house.state("a") is not EngineState.READY)
-    assert 15 <= house.clock.time - cut_at <= 35
+    assert ended_s[0] <= house.clock.time - cut_at <= ended_s[1]
 
 
 async def test_an_engine_that_moves_while_evidence_is_taken_keeps_its_requests(

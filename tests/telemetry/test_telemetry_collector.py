@@ -196,19 +196,6 @@ async def test_collector_is_slower_when_nobody_looks(watch: Watch, running: bool
     assert max(watch.time.slept) <= 1.0
 
 
-async def test_collector_slow_ticks_are_no_gaps(watch: Watch) -> None:
-    server = await watch.coder()
-    counting(server, 200)
-    watch.listeners = 0
-    async with collecting(watch):
-        await watch.sample()
-        slow = await watch.sample()
-        watch.listeners = 1
-        quick = await watch.sample()
-    assert slow.engines["coder"].get(Metric.DECODE) == pytest.approx(40.0)
-    assert quick.engines["coder"].get(Metric.DECODE) is not None
-
-
 def warmed_up(server: Any, asked: int) -> None:
     """The engine has done its warm-up, and `asked` prompts of clients, each of 100 tokens with 60 in the cache, the first token after 1.5 s."""
     server.text = (
@@ -235,15 +222,6 @@ async def test_collector_measures(watch: Watch) -> None:
     assert (sample.memory.total, sample.memory.reserve) == (128 * GIB, 10 * GIB)
     assert sample.gpu is not None
     assert sample.gpu.utilization == 0.5
-
-
-async def test_collector_first_sample_has_no_rates(watch: Watch) -> None:
-    server = await watch.coder()
-    counting(server, 40)
-    async with collecting(watch):
-        first = (await watch.sample()).engines["coder"]
-    assert first.get(Metric.RUNNING) == 1.0
-    assert first.get(Metric.DECODE) is None
 
 
 async def test_collector_shows_nothing_of_the_warm_up(watch: Watch) -> None:

@@ -125,24 +125,6 @@ def test_the_same_page_again_is_the_same_scrape() -> None:
     assert reader.read('a{x="1"} 1\nb 2\nprocess_cpu_seconds_total 4\n') is first
 
 
-@pytest.mark.parametrize(
-    "then",
-    [
-        'a{x="1"} 5\nb 2\n',
-        "b 2\n",
-        'a{x="1"} 1\na{x="2"} 1\nb 2\n',
-        "b 2\n# EOF\na 1\n",
-        'a{x="1"} 1\n' * 2 + "b 2\n",
-        "[]",
-        "",
-    ],
-)
-def test_a_changed_page_is_read_as_if_it_were_the_first(then: str) -> None:
-    reader = ExpositionReader({"a", "b"})
-    reader.read('a{x="1"} 1\nb 2\n')
-    assert reader.read(then) == parse_exposition(then, {"a", "b"})
-
-
 LINES = st.lists(
     st.sampled_from(["a 1", "a 2", 'a{x="1"} 1', "b 2", "c 3", "# EOF", "# HELP a", "{", "[1]", "", " b 2"])
 )

@@ -9,16 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from running_collector import Watch, collecting, idle
 
-from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, Gpu
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import ATLAS, adapter
-from sparkdash.settings import Settings
-from sparkdash.telemetry import Collector, CollectorInputs, source
+from sparkdash.telemetry import source
 from sparkdash.telemetry.derive import EngineHistory, figures_of
 from sparkdash.telemetry.reading import Reading, parse_slots
-from sparkdash.upstream import Upstream
 
 NOTHING = EngineFigures()
 
@@ -141,128 +139,76 @@ def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading:
     assert blind[0] != blind[1]
 
 
-@pytest.fixture
-def options() -> dict[str, Any]:
-    """Settings of the collector; a test may change them."""
-    return {}
-
-
-@pytest.fixture
-async def collector(time: Any, box: Any, options: dict[str, Any]) -> Any:
-    """A collector whose engines are `engines`, and which looks only when it is told to."""
-    engines: dict[str, Engine] = {}
-    async with Upstream() as upstream:
-
-        async def nothing(*_: object) -> Any:
-            return {}
-
-        made = Collector(
-            CollectorInputs(
-                upstream=upstream,
-                engines=lambda: engines,
-                reader=box,
-                pids=nothing,
-                foreign=nothing,
-                publish=lambda _: None,
-                settings=lambda: Settings(**options),
-                clock=time.unix,
-                monotonic=time.monotonic,
-                sleep=time.sleep,
-            )
-        )
-        yield made, engines
-        await made._close()
-
-
-async def test_a_collector_tells_the_figures_of_the_engine_that_is_there_now(
-    collector: Any, new_engine: Any, engine: Any, time: Any
-) -> None:
-    made, engines = collector
-    server = await new_engine()
+async def test_a_collector_tells_the_figures_of_the_engine_that_is_there_now(watch: Watch) -> None:
+    server = await watch.coder()
     server.text = "vllm:num_requests_running 2\nvllm:generation_tokens_total 7"
-    engines["coder"] = engine(server.url)
-    assert made.figures("coder") is None
-    assert made.figures("nobody") is None
-    await made.begin("coder")
-    told = made.figures("coder")
-    assert (told.running, told.answered_at, told.unanswered_since) == (2, time.now, None)
-    assert 7 in told.progress
-    engines["coder"] = engine(server.url, container="another")
-    assert made.figures("coder") is None
+    async with idle(watch) as made:
+        assert made.figures("coder") is None
+        assert made.figures("nobody") is None
+        await made.begin("coder")
+        told = made.figures("coder")
+        assert told is not None
+        assert (told.running, told.answered_at, told.unanswered_since) == (2, watch.time.now, None)
+        assert 7 in told.progress
+        watch.engines = {"coder": watch.engine(server.url, container="another")}
+        assert made.figures("coder") is None
 
 
 async def test_an_engine_that_does_not_answer_is_unanswered_since_the_first_question(
-    collector: Any, new_engine: Any, engine: Any, time: Any, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, engines = collector
-    server = await new_engine()
+    server, time = await watch.coder(), watch.time
     server.text = "vllm:num_requests_running 2"
-    engines["coder"] = engine(server.url)
-    await made.begin("coder")
-    asked = made._sources["coder"]
-    server.free.clear()
-    time.now += 10
-    with monkeypatch.context() as short:
-        short.setattr(source, "ANSWER_S", 0.05)  # only while the engine is silent: a busy box answers later than that
-        first = asked.ask()
-        assert made.figures("coder").unanswered_since == time.now
-        await asyncio.wait({first})
+
+    def told() -> Any:
+        figures = made.figures("coder")
+        assert figures is not None
+        return figures.unanswered_since, figures.answered_at, figures.running
+
+    async with idle(watch) as made:
+        await made.begin("coder")
+        asked = made._sources["coder"]
+        server.free.clear()
         time.now += 10
+        with monkeypatch.context() as short:
+            short.setattr(source, "ANSWER_S", 0.05)  # only while the engine is silent: a busy box answers later
+            first = asked.ask()
+            assert told()[0] == time.now
+            await asyncio.wait({first})
+            time.now += 10
+            await asyncio.wait({asked.ask()})
+        assert told() == (time.now - 10, time.now - 20, 2)
+        server.free.set()
         await asyncio.wait({asked.ask()})
-    told = made.figures("coder")
-    assert (told.unanswered_since, told.answered_at, told.running) == (time.now - 10, time.now - 20, 2)
-    server.free.set()
-    await asyncio.wait({asked.ask()})
-    told = made.figures("coder")
-    assert (told.unanswered_since, told.answered_at) == (None, time.now)
+        assert told() == (None, time.now, 2)
 
 
-async def test_an_answer_without_figures_is_an_answer(collector: Any, new_engine: Any, engine: Any) -> None:
+async def test_an_answer_without_figures_is_an_answer(watch: Watch) -> None:
     """A vLLM without statistics answers; it is not silent, and has no figures."""
-    made, engines = collector
-    server = await new_engine()
-    server.text = "python_info 1"
-    engines["coder"] = engine(server.url)
-    await made.begin("coder")
-    assert made.figures("coder") == EngineFigures()
+    (await watch.coder()).text = "python_info 1"
+    async with idle(watch) as made:
+        await made.begin("coder")
+        assert made.figures("coder") == EngineFigures()
 
 
-@pytest.fixture
-async def ticking(collector: Any, time: Any) -> Any:
-    """The collector runs; called, the fixture lets so many seconds pass."""
-    running = asyncio.create_task(collector[0].run())
-
-    async def passes(seconds: float) -> None:
-        end = time.now + seconds
-        while time.now < end:  # noqa: ASYNC110 - time passes in the collector's own sleeps
-            await asyncio.sleep(0.001)
-
-    yield passes
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_an_engine_with_requests_is_asked_every_five_seconds_whatever_the_owner_set(
-    collector: Any, ticking: Any, new_engine: Any, engine: Any, options: dict[str, Any]
-) -> None:
-    _, engines = collector
-    options["sample_s"] = 60
-    server = await new_engine()
+async def test_an_engine_with_requests_is_asked_every_five_seconds_whatever_the_owner_set(watch: Watch) -> None:
+    server = await watch.coder()
     server.text = "vllm:num_requests_running 0"
-    engines["coder"] = engine(server.url)
-    await ticking(600)
-    idle = server.asked
-    engines["coder"] = engine(server.url, in_flight=1)
-    await ticking(600)
-    assert idle <= 20
-    assert server.asked - idle >= 100
+    async with collecting(watch, sample_s=60):
+        first = await watch.sample()
+        await watch.until(lambda s: s.at >= first.at + 600)
+        at_rest = server.asked
+        watch.engines = {"coder": watch.engine(server.url, in_flight=1)}
+        await watch.until(lambda s: s.at >= first.at + 1200)
+    assert at_rest <= 20
+    assert server.asked - at_rest >= 100
 
 
-async def test_the_gpus_last_figures_are_kept_for_the_judgement_of_liveness(
-    collector: Any, ticking: Any, time: Any, box: Any
-) -> None:
-    made, _ = collector
-    box.gpu_now = Gpu(name="NVIDIA GB10", power_w=40.0, utilization=0.9)
-    await ticking(100)
-    assert (made.gpu.power_w, made.gpu.low_w, made.gpu.utilization) == (40.0, 30.0, 0.9)
-    assert made.gpu.looked_at == pytest.approx(time.now, abs=2)
+async def test_the_gpus_last_figures_are_kept_for_the_judgement_of_liveness(watch: Watch) -> None:
+    watch.box.gpu_now = Gpu(name="NVIDIA GB10", power_w=40.0, utilization=0.9)
+    async with collecting(watch):
+        sample = await watch.sample()
+        gpu = watch.collector.gpu
+    assert gpu is not None
+    assert (gpu.power_w, gpu.low_w, gpu.utilization) == (40.0, 30.0, 0.9)
+    assert sample.at - watch.time.unix() + watch.time.now == pytest.approx(gpu.looked_at, abs=2)
