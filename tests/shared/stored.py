@@ -28,8 +28,11 @@ def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome 
     )
 
 
-def asked(id_: str) -> Request:
-    return Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1.0)
+def asked(id_: str, **facts: object) -> Request:
+    given: dict[str, object] = {
+        "client": "c", "profile": "a", "route": "/v1", "state": RequestState.DONE, "started_at": 1.0,
+    }  # fmt: skip
+    return Request(id=id_, **(given | facts))  # type: ignore[arg-type]
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:

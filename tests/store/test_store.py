@@ -12,7 +12,7 @@ import pytest
 from stored import asked, load, rows, swap
 
 from sparkdash.domain.memory import GuardKill, Measure
-from sparkdash.domain.request import Request, RequestState
+from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Start, Step, SwapOutcome
 from sparkdash.store import Store, schema, transactions, usage
 from sparkdash.store import store as store_module
@@ -26,10 +26,7 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
     at = day * 86400.0 + 5
 
     def ended(id_: str, when: float, key: str | None = "k", prompt: int | None = 10) -> Request:
-        return Request(
-            id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=when, finished_at=when,
-            key=key, prompt_tokens=prompt, completion_tokens=1,
-        )  # fmt: skip
+        return asked(id_, started_at=when, finished_at=when, key=key, prompt_tokens=prompt, completion_tokens=1)
 
     async with Store.opened(path, [].append) as store:
         store.record_request(ended("1", at - 86400))
@@ -52,10 +49,7 @@ async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> Non
     path, day = tmp_path / "s.db", 20_000
 
     def ended(id_: str, day: int) -> Request:
-        return Request(
-            id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=day * 86400.0, key="k",
-            prompt_tokens=10,
-        )  # fmt: skip
+        return asked(id_, started_at=day * 86400.0, key="k", prompt_tokens=10)
 
     async with Store.opened(path, [].append) as store:
         store.record_request(ended("1", day + 30))
@@ -172,40 +166,17 @@ async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(tmp
         assert store.is_first_on("one", "vllm org/older") is None
 
 
-async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    async with Store.opened(path, lambda _: None) as store:
-        for n in range(50):
-            request = Request(
-                id=str(n),
-                client="curl",
-                profile="a",
-                route="/v1/chat/completions",
-                state=RequestState.DONE,
-                started_at=float(n),
-                completion_tokens=n,
-                ttft_s=0.5,
-            )
-            store.record_request(request)
-    assert rows(path, "SELECT count(*), sum(completion_tokens), max(ttft_s) FROM requests") == [(50, 1225, 0.5)]
-    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
-
-
 async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "sparkdash.db"
-
-    def request(id_: str) -> Request:
-        return Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1)
-
     async with Store.opened(path, lambda _: None) as store:
         monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 0.0)
-        store.record_request(request("1"))
+        store.record_request(asked("1"))
         async with asyncio.timeout(60):
             while not rows(path, "SELECT id FROM requests"):  # noqa: ASYNC110 - a file cannot tell
                 await asyncio.sleep(0)
         monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 1e6)
-        store.record_request(request("2"))
-        store.record_request(request("3"))
+        store.record_request(asked("2"))
+        store.record_request(asked("3"))
         rows(path, "DROP TABLE swaps")
         store.record_swap(swap("1", 100), "f")
     assert rows(path, "SELECT id FROM requests") == [("1",), ("2",), ("3",)]
@@ -218,9 +189,7 @@ async def test_a_transaction_has_an_end_also_when_requests_never_do(
     loop, done, write = asyncio.get_running_loop(), asyncio.Event(), transactions._write_requests
 
     async def record(number: int) -> None:
-        store.record_request(
-            Request(id=str(number), client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1)
-        )
+        store.record_request(asked(str(number)))
 
     def written(database: sqlite3.Connection, requests: Sequence[Row]) -> None:
         ((number,),) = rows(path, "SELECT count(*) FROM requests")
@@ -243,6 +212,7 @@ async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         store.record_kill(GuardKill(at=5.0, profile="a", available=4 * GIB, processes=3, reason="It was too much."))
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     assert rows(path, "SELECT * FROM kills") == [(5.0, "a", 4 * GIB, None, 3, "It was too much.")]
 
 

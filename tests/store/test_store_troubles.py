@@ -18,7 +18,6 @@ from stored import asked, rows, swap
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
-from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step
 from sparkdash.store import Store, schema, transactions, usage
 from sparkdash.store import store as store_module
@@ -138,12 +137,7 @@ async def test_what_cannot_be_written_now_is_written_later(
 
     def record(store: Store, *ids: int) -> None:
         for id_ in ids:
-            store.record_request(
-                Request(
-                    id=str(id_), client="c" * 400, profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=1,
-                    key="k",
-                )
-            )  # fmt: skip
+            store.record_request(asked(str(id_), client="c" * 400, prompt_tokens=1, key="k"))
             store.record_swap(swap(str(id_), 100), "f")
 
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
@@ -288,12 +282,7 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with Store.opened(path, told.append) as store:
             for id_, tokens in (("1", 2**63), *((str(number), 5) for number in range(2, 2 * AT_ONCE + 3))):
-                store.record_request(
-                    Request(
-                        id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens,
-                        key="k",
-                    )
-                )  # fmt: skip
+                store.record_request(asked(id_, prompt_tokens=tokens, key="k"))
     assert [line["id"] for line in logs if "left out" in line["event"]] == ["1"]
     with sqlite3.connect(path) as database:
         kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
