@@ -1,11 +1,9 @@
-"""A speech server that loads until a file appears: transcriptions by form, and a WebSocket that echoes."""
+"""A speech server that loads until a file appears, with a WebSocket that echoes."""
 
 import asyncio
-import hashlib
 import sys
 from pathlib import Path
 
-import aiohttp
 from aiohttp import web
 
 PORT, NAME, GATE = int(sys.argv[1]), "speech-model", Path(sys.argv[2])
@@ -19,18 +17,6 @@ async def healthy(_request: web.Request) -> web.Response:
     return web.Response(status=200 if await asyncio.to_thread(GATE.exists) else 503)
 
 
-async def transcribe(request: web.Request) -> web.Response:
-    text, digest = "", hashlib.sha256()
-    async for part in await request.multipart():
-        assert isinstance(part, aiohttp.BodyPartReader)
-        if part.filename:
-            while piece := await part.read_chunk(65536):
-                digest.update(piece)
-        elif part.name == "model":
-            text = await part.text()
-    return web.json_response({"text": f"{text} {digest.hexdigest()}"})
-
-
 async def realtime(request: web.Request) -> web.WebSocketResponse:
     socket = web.WebSocketResponse()
     await socket.prepare(request)
@@ -41,11 +27,10 @@ async def realtime(request: web.Request) -> web.WebSocketResponse:
 
 
 async def main() -> None:
-    app = web.Application(client_max_size=2**30)
+    app = web.Application()
     app.router.add_get("/health", healthy)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/v1/realtime", realtime)
-    app.router.add_post("/v1/audio/transcriptions", transcribe)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", PORT).start()

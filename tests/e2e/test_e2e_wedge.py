@@ -150,3 +150,22 @@ def test_an_engine_that_serves(box: Wedge) -> None:
     assert max(pulse.took_s) < WITHIN_S
     told = box.daemon.sparkdash("status").stdout
     assert "The memory guard killed serves: 4.0 GiB were available" in " ".join(told.split())
+
+
+@pytest.mark.full
+def test_a_podman_that_hangs_at_the_start_keeps_nobody_else_waiting(
+    new_daemon: Callable[..., Any], tiny: Any, tmp_path: Path
+) -> None:
+    """Whoever asks for no engine is answered while podman still hangs, and is told that it does; a request waits for it."""
+    daemon = new_daemon(runtime="podman", reserve_gib=1)
+    wedge = Wedge(daemon, tmp_path)
+    daemon.write("a", tiny("a", image="any"))
+    wedge.wedge(on=True)
+    daemon.start()
+    assert daemon.call("GET", "/api/hello")[0] == 200
+    assert next(model["id"] for model in daemon.get("/v1/models")["data"]) == "a"
+    # the call that hangs is given up after 20 s, and that is told
+    assert [notice["code"] for notice in daemon.state()["notices"]] == ["runtime_slow"]
+    wedge.wedge(on=False)
+    body = {"model": "a", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+    assert "error" not in daemon.post("/v1/chat/completions", body)
