@@ -53,13 +53,6 @@ async def test_tools_stream(house: Any, client: Any, recorded_body: Any) -> None
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
 
 
-async def test_models_are_listed_and_fetched(house: Any, client: Any) -> None:
-    ids = [model.id async for model in client.models.list()]
-    assert ids == ["alpha", "coder", "beta/fast", "auto"]
-    assert (await client.models.retrieve("beta/fast")).owned_by == "sparkdash"
-    assert house.supervisor.leases == []
-
-
 async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:
     """Unknown model: NotFoundError. Bad request: BadRequestError. No engine: an APIStatusError, tried once more at most."""
     import openai

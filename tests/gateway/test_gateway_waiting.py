@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from scripted import answering, replaying, streaming
+from scripted import answering, streaming
 
 from sparkdash.domain.engine import Liveness, LivenessState, LoadProgress, RepairStep
 from sparkdash.domain.event import EngineChanged, SwapChanged
@@ -192,19 +192,6 @@ class TestImpatient:
         waiting.bus.publish(EngineChanged(engine=engine))
         first, *_ = await waited(waiting, **{"x-sparkdash-progress": "reasoning"})
         assert b"engine stuck: requests cancelled, looking again 4" in first
-
-    async def test_a_responses_stream_keeps_the_id_it_was_given(self, waiting: Any, recorded_body: Any) -> None:
-        """created and in_progress come under our id, and the engine's stream goes on under it, cut anywhere."""
-        recorded = recorded_body("vllm-0.32.0-base-responses-stream")
-        waiting.engine.script = replaying(recorded)
-        frames = await waited(waiting, "/v1/responses")
-        told = told_in(frames)
-        assert [event["type"] for event in told].count("response.created") == 1
-        assert [event["sequence_number"] for event in told] == list(range(len(told)))
-        assert len({event["response"]["id"] for event in told if "response" in event}) == 1
-        assert b"resp_8da77ed401051342" in recorded
-        assert b"resp_8da77ed401051342" not in b"".join(frames)
-        assert (await waiting.ended()).completion_tokens == 80
 
     async def test_a_responses_stream_that_breaks_off_after_a_wait_ends_under_its_own_id(
         self, waiting: Any, recorded_body: Any

@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class Daemon:
 
     def start(self, *program: str) -> Daemon:
         """Start it, or another program that serves, and wait until its log says that it does."""
-        self.process = programs.Program(program or self.program, env=self.env, stderr=subprocess.PIPE, text=True)
+        self.process = self.spawn(program or self.program)
         assert self.process.stderr is not None
         seen = []
         for line in self.process.stderr:
@@ -84,10 +84,17 @@ class Daemon:
             self._drain = subprocess.Popen(["cat"], stdin=rest, stdout=file)
         return self
 
+    def spawn(self, words: Sequence[str]) -> subprocess.Popen[str]:
+        """Run this Python where the daemon lives, and hear its stderr."""
+        return programs.Program(words, env=self.env, stderr=subprocess.PIPE, text=True)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL, as a power cut would."""
-        assert self.process is not None
-        self.process.kill()
+        self.signal(signal.SIGKILL)
         self.died()
 
     def died(self) -> int:
@@ -99,9 +106,10 @@ class Daemon:
 
     def end(self, *, engines: bool = True) -> int:
         assert self.process is not None
-        if engines and self.process.poll() is None:
-            self.post("/api/stop", {"profile": None}, timeout=120)
-        self.process.send_signal(signal.SIGTERM)
+        if self.process.poll() is None:
+            if engines:
+                self.post("/api/stop", {"profile": None}, timeout=120)
+            self.signal(signal.SIGTERM)
         code = self.process.wait(timeout=60)
         self._drain.wait()
         return code
@@ -146,7 +154,7 @@ class Daemon:
 
     def begin(self, *argv: str) -> subprocess.Popen[str]:
         """Begin a sparkdash command against this daemon, and hear its stderr."""
-        return programs.Program(["-m", "sparkdash", *argv], env=self.env, stderr=subprocess.PIPE, text=True)
+        return self.spawn(["-m", "sparkdash", *argv])
 
 
 def _replace(file: Path, text: str) -> None:

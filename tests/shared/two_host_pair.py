@@ -103,16 +103,6 @@ def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
     }
 
 
-def up(daemon: HostDaemon, name: str = NAME) -> None:
-    deadline = time.monotonic() + 30
-    while daemon.call("POST", "/api/use", {"profile": name}, 60)[0] >= 300:  # its memory is known a moment later
-        assert time.monotonic() < deadline, daemon.call("POST", "/api/use", {"profile": name}, 60)
-        time.sleep(0.2)
-    daemon.until_state(lambda state: state["engines"].get(name, {}).get("state") in ("ready", "failed"))
-    state = daemon.state()
-    assert state["engines"][name]["state"] == "ready", (state["engines"][name], state["swaps"], state["notices"][:5])
-
-
 @contextmanager
 def shut(hosts: TwoHosts, gate: str, *on: str) -> Iterator[None]:
     """Hold the engine up at a gate on these hosts; see pair_engine."""
@@ -139,6 +129,12 @@ def until_engine(daemon: HostDaemon, *states: str, name: str = NAME, limit_s: fl
     """Wait until the engine is in one of these states; what is told of it."""
     state = daemon.until_state(lambda state: state["engines"].get(name, {}).get("state") in states, limit_s)
     return dict(state["engines"][name])
+
+
+def up(daemon: HostDaemon, name: str = NAME) -> None:
+    begin(daemon, name)
+    engine = until_engine(daemon, "ready", "failed", name=name)
+    assert engine["state"] == "ready", (engine, daemon.state()["swaps"], daemon.state()["notices"][:5])
 
 
 def failure_of(daemon: HostDaemon, name: str = NAME) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from own_run import engine_ports
 
 HERE = Path(__file__).parents[1] / "two_hosts"
 SSHD = "/usr/sbin/sshd"
-READY = re.compile(r"serving.*url=http://\S+:(\d+)/v1")
 LEFT_OUT = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 """Variables of this machine that mean nothing on a host."""
 
@@ -138,21 +137,7 @@ class TwoHosts:
     @contextlib.contextmanager
     def lossy_link(self, host: str, interface: str) -> Iterator[None]:
         """Lose every ninth packet that comes in there, of each of several pings; the kernel need not have netem."""
-        rule = (
-            "INPUT",
-            "-i",
-            interface,
-            "-m",
-            "statistic",
-            "--mode",
-            "nth",
-            "--every",
-            "9",
-            "--packet",
-            "0",
-            "-j",
-            "DROP",
-        )
+        rule = f"INPUT -i {interface} -m statistic --mode nth --every 9 --packet 0 -j DROP".split()
         self.run(host, "iptables", "-A", *rule)
         try:
             yield
@@ -225,18 +210,7 @@ class HostDaemon(Daemon):
 
     def start(self, *program: str) -> HostDaemon:
         """Start the daemon on its host and wait until its log says that it serves."""
-        words = self.words(*(program or self.program))
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        assert self.process.stderr is not None
-        seen = []
-        for line in self.process.stderr:
-            seen.append(line)
-            if READY.search(line):
-                break
-        else:
-            raise AssertionError("".join(seen))
-        with self.process.stderr as rest, self.log.open("a") as file:
-            self._drain = subprocess.Popen(["cat"], stdin=rest, stdout=file)
+        super().start(*program)
         if self._relay is None:
             (path,) = (self.root / "runtime").rglob("*.sock")
             self._relay = _Relay(path)
@@ -247,20 +221,11 @@ class HostDaemon(Daemon):
     def pid(self) -> int:
         return int(self.state()["daemon"]["pid"])
 
-    def kill(self) -> None:
-        """SIGKILL, as a power cut would."""
-        self.hosts.run(self.host, "kill", "-KILL", str(self.pid))
-        self.died()
+    def spawn(self, words: Sequence[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.words(*words), stderr=subprocess.PIPE, text=True, start_new_session=True)
 
-    def end(self, *, engines: bool = True) -> int:
-        assert self.process is not None
-        if self.process.poll() is None:
-            if engines:
-                self.post("/api/stop", {"profile": None}, timeout=120)
-            self.hosts.run(self.host, "kill", "-TERM", str(self.pid))
-        code = self.process.wait(timeout=60)
-        self._drain.wait()
-        return code
+    def signal(self, number: int) -> None:
+        self.hosts.run(self.host, "kill", f"-{number}", str(self.pid))
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -271,10 +236,6 @@ class HostDaemon(Daemon):
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
         words = self.words("-m", "sparkdash", *argv)
         return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
-
-    def begin(self, *argv: str) -> subprocess.Popen[str]:
-        """Begin a sparkdash command on its host, and hear its stderr."""
-        return subprocess.Popen(self.words("-m", "sparkdash", *argv), stderr=subprocess.PIPE, text=True)
 
     def containers(self) -> list[str]:
         return list(self.hosts.containers(self.host))
