@@ -20,14 +20,9 @@ _TYPES = {
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",
 }
-SCRIPTS = (
-    "box", "chart", "details", "dialog", "dom", "history", "logs", "main", "measured", "memory", "now", "profiles",
-    "requests", "rows", "state", "tryout", "uplot", "words",
-)  # fmt: skip
-FILES = {
-    PAGE: "index.html",
-    **{f"{PAGE}/{name}": name for name in ("page.css", "uplot.css", "icon.svg", *(f"{each}.js" for each in SCRIPTS))},
-}
+_FOLDER = files("sparkdash.gateway") / "page"
+_NAMES = [each.name for each in _FOLDER.iterdir() if each.name.rpartition(".")[2] in _TYPES]
+FILES = {PAGE if name == "index.html" else f"{PAGE}/{name}": name for name in _NAMES}
 """Files of the page by their path."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -70,7 +65,7 @@ async def serve_page(_deps: Deps, exchange: Exchange) -> None:
 @lru_cache(maxsize=len(FILES))
 def _read(name: str) -> tuple[bytes, bytes]:
     """Read a file of the page; return it with its entity tag."""
-    body = (files("sparkdash.gateway") / "page" / name).read_bytes()
+    body = (_FOLDER / name).read_bytes()
     return body, b'"%b"' % sha256(body).hexdigest()[:16].encode()
 
 
