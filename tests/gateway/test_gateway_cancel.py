@@ -12,7 +12,6 @@ from scripted import Hanging, streaming
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
 from sparkdash.gateway.relay.passthrough import CancelScope
-from sparkdash.settings import Settings
 from sparkdash.wire import ResponseHeaders
 
 BODY = b'{"model":"alpha","stream":true}'
@@ -148,9 +147,8 @@ async def test_http_1_1_has_one_host(house: Any, version: bytes, host: bytes, st
     writer.close()
 
 
-async def cancel(house: Any, request_id: str) -> int:
-    status: int = (await house.client.post(f"/api/requests/{request_id}/cancel", json={})).status_code
-    return status
+async def cancel(house: Any, request_id: str) -> Any:
+    return (await house.client.post(f"/api/requests/{request_id}/cancel", json={})).status_code
 
 
 async def test_a_waiting_request_is_told_and_leaves_the_queue(house: Any) -> None:
@@ -164,6 +162,9 @@ async def test_a_waiting_request_is_told_and_leaves_the_queue(house: Any) -> Non
     ended = await house.ended()
     assert (ended.id, ended.state, ended.error) == (row.id, RequestState.FAILED, "request_cancelled")
     assert (house.supervisor.open, house.engine.seen) == (0, [])
+    assert [await cancel(house, one) for one in (row.id, "nope")] == [404, 404]
+    house.supervisor.gate.set()
+    assert (await house.chat()).status_code == 200  # and nobody else was harmed
 
 
 async def test_a_running_stream_ends_at_the_engine_too(house: Any) -> None:
@@ -176,35 +177,3 @@ async def test_a_running_stream_ends_at_the_engine_too(house: Any) -> None:
     assert json.loads(frames[-2])["error"]["reason"] == "request_cancelled"
     assert frames[-1] == "[DONE]"
     await asyncio.wait_for(script.left.wait(), 60)
-
-
-async def test_a_second_cancel_finds_nothing(house: Any) -> None:
-    house.supervisor.gate.clear()
-    asking = asyncio.create_task(house.chat())
-    row = await house.in_state(RequestState.WAITING)
-    assert await cancel(house, row.id) == 200
-    await asking
-    assert [await cancel(house, one) for one in (row.id, "nope")] == [404, 404]
-    house.supervisor.gate.set()
-    assert (await house.chat()).status_code == 200  # and nobody else was harmed
-
-
-class TestWaitingStream:
-    """A gateway that answers waiting streams at once."""
-
-    @pytest.fixture
-    def settings(self) -> Settings:
-        return Settings(hold_headers_s=0)
-
-    async def test_a_stream_with_keep_alives_is_told_in_it(self, house: Any) -> None:
-        """Where the status is long out."""
-        house.supervisor.gate.clear()
-        body = {"model": "alpha", "stream": True, "messages": []}
-        async with house.client.stream("POST", "/v1/messages", json=body) as reply:
-            pieces = reply.aiter_text()
-            await anext(pieces)
-            row = await house.in_state(RequestState.WAITING)
-            assert await cancel(house, row.id) == 200
-            text = "".join([piece async for piece in pieces])
-        assert "event: error" in text
-        assert "cancelled" in text

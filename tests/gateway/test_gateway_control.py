@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from sparkdash.domain.history import (
     MarkList,
     PastRequests,
     RecentFigures,
-    RecentSeries,
     Series,
     UsageReport,
 )
@@ -235,40 +235,31 @@ async def test_mistakes_are_told_in_one_shape(house: Any) -> None:
     assert "profile: must be given" in replies[0].json()["error"]["message"]
 
 
-@dataclass
+EMPTY: dict[str, Callable[..., Any]] = {
+    "figures": lambda _: FigureList(),
+    "series": lambda asked: Series(
+        figure=asked.figure, unit="tok/s", profile="", node="local", since=0, until=1, step_s=1,
+        start=(0.0,), min=(None,), mean=(None,), max=(None,), count=(0,),
+    ),
+    "recent": lambda _: RecentFigures(begin=0, step_s=2, series=()),
+    "usage": lambda asked: UsageReport(since=0, until=1, by=asked.by),
+    "requests": lambda _: PastRequests(),
+    "marks": lambda _: MarkList(),
+}  # fmt: skip
+
+
 class AskedHistory:
     """A past that remembers what it was asked, and has nothing."""
 
-    asked: list[Any] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
 
-    async def figures(self) -> FigureList:
-        self.asked.append(None)
-        return FigureList()
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        async def answer(selection: Any = None) -> Any:
+            self.asked.append(selection)
+            return EMPTY[name](selection)
 
-    async def series(self, selection: Any) -> Series:
-        self.asked.append(selection)
-        return Series(
-            figure=selection.figure, unit="tok/s", profile="", node="local", since=0, until=1, step_s=1,
-            start=(0.0,), min=(None,), mean=(None,), max=(None,), count=(0,),
-        )  # fmt: skip
-
-    async def recent(self, selection: Any) -> RecentFigures:
-        self.asked.append(selection)
-        box = (RecentSeries(figure=name, profile="", node="local") for name in ("decode_tok_s", "gpu_power_w"))
-        own = RecentSeries(figure="decode_tok_s", profile="alpha", node="local")
-        return RecentFigures(begin=0, step_s=2, series=(*box, own))
-
-    async def usage(self, selection: Any) -> UsageReport:
-        self.asked.append(selection)
-        return UsageReport(since=0, until=1, by=selection.by)
-
-    async def requests(self, selection: Any) -> PastRequests:
-        self.asked.append(selection)
-        return PastRequests()
-
-    async def marks(self, selection: Any) -> MarkList:
-        self.asked.append(selection)
-        return MarkList()
+        return answer
 
 
 @pytest.fixture

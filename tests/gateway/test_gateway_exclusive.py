@@ -14,38 +14,28 @@ from sparkdash.gateway.exclusive import TTL_S, Exclusive
 CHAT = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
 
 
-class Time:
-    """Monotonic seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_holder_that_stops_renewing_has_let_go() -> None:
     """Nothing else ends the lease of a process that was killed."""
-    time = Time()
-    exclusive = Exclusive(time)
+    now = [100.0]
+    exclusive = Exclusive(lambda: now[0])
     held = exclusive.take("bench")
-    time.now += TTL_S - 1
+    now[0] += TTL_S - 1
     exclusive.renew(held.token)
-    time.now += TTL_S - 1
+    now[0] += TTL_S - 1
     with pytest.raises(AdmissionError) as refused:
         exclusive.admit(None)
     assert (refused.value.code, refused.value.status) == ("held", 503)
-    time.now += 1
+    now[0] += 1
     exclusive.admit(None)
     with pytest.raises(AdmissionError, match="lapsed"):
         exclusive.renew(held.token)
 
 
 def test_who_waits_is_told_when_to_come_back() -> None:
-    time = Time()
-    exclusive = Exclusive(time)
+    now = [100.0]
+    exclusive = Exclusive(lambda: now[0])
     exclusive.take("sparkdash bench (seeds)", 300)
-    time.now += 5
+    now[0] += 5
     with pytest.raises(AdmissionError, match=r"sparkdash bench \(seeds\)") as refused:
         exclusive.take("another")
     assert refused.value.retry_after == 295
@@ -53,10 +43,10 @@ def test_who_waits_is_told_when_to_come_back() -> None:
 
 def test_of_a_holder_that_is_silent_the_time_is_told_after_which_it_has_let_go() -> None:
     """It may have been killed hours before it expected to be done."""
-    time = Time()
-    exclusive = Exclusive(time)
+    now = [100.0]
+    exclusive = Exclusive(lambda: now[0])
     exclusive.take("sparkdash bench (seeds)", 9000)
-    time.now += 11
+    now[0] += 11
     with pytest.raises(AdmissionError, match="silent for 11 s; after 4 s more, the box is free") as refused:
         exclusive.admit(None)
     assert refused.value.retry_after == TTL_S - 11

@@ -227,9 +227,6 @@ def test_a_message_that_was_left_has_no_count_of_what_was_written(recorded_body:
     assert (tap.usage().prompt, tap.usage().completion) == (17, None)
 
 
-PIECE = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
-
-
 @pytest.mark.parametrize(
     "ping",
     [
@@ -245,11 +242,11 @@ def test_a_ping_is_not_heard_as_a_piece_of_the_answer(ping: bytes) -> None:
     tap = Tap(Dialect.CHAT)
     tap.feed(ping, 1.0)
     assert tap.heard_at is None
-    tap.feed(PIECE, 2.0)
+    tap.feed(TEXT, 2.0)
     for tick in range(4):
         tap.feed(ping, 3.0 + tick)
     assert tap.heard_at == 2.0
-    tap.feed(ping + PIECE, 9.0)
+    tap.feed(ping + TEXT, 9.0)
     assert tap.heard_at == 9.0
 
 
@@ -292,7 +289,7 @@ def test_a_piece_that_begins_with_a_colon_is_heard() -> None:
 def test_a_million_pings_are_not_heard_and_end_in_time() -> None:
     """What is dropped meanwhile is remembered; a long run of line ends is matched once through."""
     tap = Tap(Dialect.CHAT)
-    tap.feed(PIECE, 1.0)
+    tap.feed(TEXT, 1.0)
     for tick in range(10_000):
         tap.feed(b":\n\n", 2.0 + tick)
     assert tap.heard_at == 1.0
