@@ -113,14 +113,6 @@ def bit_rate(bytes_s: float | None) -> str:
     return f"{bits / 1e6:.{0 if bits >= 9.5e6 or not bits else 1}f} Mb/s"
 
 
-def energy_text(watt_hours: float | None) -> str:
-    """Format energy in Wh, or kWh from 1,000 on, with three figures."""
-    if watt_hours is None:
-        return DASH
-    value, unit = (watt_hours, "Wh") if watt_hours < 999.5 else (watt_hours / 1000, "kWh")
-    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
-
-
 def tokens(count: float | None) -> str:
     """Format a token count as owners write it: 950, 12.6k, 512k, 1.4M."""
     if count is None:

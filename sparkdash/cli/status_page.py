@@ -10,12 +10,12 @@ from sparkdash.domain import phrases
 from sparkdash.domain.engine import Engine, EngineState, Liveness
 from sparkdash.domain.event import Measuring, Notice
 from sparkdash.domain.memory import Guard
-from sparkdash.domain.metric import Energy, EngineSample, Gpu, Memory, Metric, NodeSample, Sample
+from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.units import DASH, GIB, age, duration, energy_text, gib, number, one_line, percent, tokens
+from sparkdash.units import DASH, GIB, age, duration, gib, number, one_line, percent, tokens
 
 LABEL = 10
 COLUMNS = 80
@@ -116,8 +116,6 @@ def _memory_rows(world: Snapshot) -> Iterator[str]:
 
 def _gpu_rows(sample: Sample, gpu: Gpu) -> Iterator[str]:
     yield status_row("gpu", _gpu(gpu))
-    if sample.energy:
-        yield status_row("energy", _energy(sample.energy, sample))
     if sample.low_power:
         yield from wrapped_rows(
             "", "stuck in its low-power state, which slows every engine: unplug the power for a minute"
@@ -151,13 +149,6 @@ def _memory(memory: Memory) -> str:
     return f"{gib(memory.available)} available of {gib(memory.total)}  engines {engines}  reserve {gib(memory.reserve)}"
 
 
-def _energy(energy: Energy, sample: Sample) -> str:
-    rates = {name: each.gateway.wh_per_1k for name, each in sample.engines.items() if each.gateway}
-    told = [f"{name} {number(rate, 2)} Wh per 1k tokens" for name, rate in rates.items() if rate is not None]
-    spent = f"{energy_text(energy.busy_wh)} busy  {energy_text(energy.idle_wh)} idle  ({energy.sensor})"
-    return "  ".join((spent, *told))
-
-
 def _gpu(gpu: Gpu) -> str:
     return (
         f"{percent(gpu.utilization)}  {number(gpu.power_w, 0, ' W')}  {number(gpu.temperature_c, 0, ' °C')}  "
@@ -178,7 +169,6 @@ def status_lines(world: Snapshot) -> Iterator[str]:
         yield from _measuring(world.measuring)
     yield from _swaps(world)
     yield from _requests(world)
-    yield from _repairs(world)
     yield from _notices(world)
     if world.problems:
         yield status_row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
@@ -259,14 +249,6 @@ def _liveness(liveness: Liveness | None, world: Snapshot) -> Iterator[str]:
     yield from wrapped_rows("liveness", f"{phrases.state_text(liveness, world.at)}: {liveness.why}")
     if step := phrases.step_text(liveness, world.at):
         yield status_row("", step)
-
-
-def _repairs(world: Snapshot) -> Iterator[str]:
-    if (every := world.repairs.every) is not None:
-        yield status_row("repairs", phrases.repair_text(every))
-    several = world.repairs.by_profile if every is None or len(world.repairs.by_profile) > 1 else {}
-    for name, each in several.items():
-        yield status_row("", f"{name}: {phrases.repair_text(each)}")
 
 
 def _parked(world: Snapshot) -> Iterator[str]:

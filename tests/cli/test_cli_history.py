@@ -214,7 +214,6 @@ def test_status_says_since_when_it_is_stuck_and_what_is_done(sparkdash: Run, dae
         "          requests cancelled, looking again 40s",
         "memory    -",
     ]
-    assert "repairs   1 repair, 4m12s on average" in lines
     assert any("waits #1, engine stuck: requests cancelled, looking again 40s" in line for line in lines)
 
 

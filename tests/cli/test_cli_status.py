@@ -12,7 +12,6 @@ from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Measuring, Notice
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.metric import (
-    Energy,
     EngineSample,
     GatewayFigures,
     Gpu,
@@ -72,15 +71,6 @@ requests  2 in flight
   aider   qwen          waits #1       -    -     -      -
 """
     )
-
-
-def test_the_energy_is_told_with_its_sensor_and_by_tokens(daemon: FakeDaemon) -> None:
-    gateway = GatewayFigures(wh_per_1k=0.297)
-    figures = {"a": EngineSample(at=BIRTH + 9, gateway=gateway), "b": EngineSample(at=BIRTH + 9)}
-    energy = Energy(sensor="GPU only", since=BIRTH, busy_wh=861.2, idle_wh=2590.0)
-    told = sample(at=BIRTH + 9, engines=figures, gpu=Gpu(power_w=62), energy=energy)
-    lines = text(daemon, at=BIRTH + 9, sample=told).splitlines()
-    assert "energy    861 Wh busy  2.59 kWh idle  (GPU only)  a 0.30 Wh per 1k tokens" in lines
 
 
 def test_an_attached_servers_figures_are_the_gateways_and_marked(daemon: FakeDaemon) -> None:

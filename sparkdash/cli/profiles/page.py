@@ -11,7 +11,6 @@ from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import Profile, Published, ServerSpec
 from sparkdash.domain.request import ROUTE_PATHS
 from sparkdash.engines.generic.known_servers import described_server, known_server
-from sparkdash.engines.generic.trial import trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.units import DASH, gib, number, percent, tokens
 
@@ -122,13 +121,7 @@ def _generic_facts(profile: Profile, server: ServerSpec) -> Iterator[tuple[str, 
     if known:
         yield "server", f"{known.title}, described after {known.source}; {known.tried}"
     yield "serves", ", ".join(ROUTE_PATHS[route] for route in server.routes)
-    trial = trial_of(server, "")
-    yield "ready by", f"an answer to {trial.path}" if trial else f"{server.health} alone"
     yield "model there", profile.model_id or "as the server lists it"
-    if server.metrics is None:
-        yield "figures", "by the metrics that it turns out to have, else by the gateway's own counts"
-    else:
-        yield "figures", f"from {server.metrics.path}" if server.metrics.path else "by the gateway's own counts"
 
 
 def _memory(profile: Profile) -> str:
