@@ -29,7 +29,7 @@ class Measuring(Frozen):
     """launching, settling or measuring."""
     arm: str = Field(max_length=NAME, pattern=PRINTABLE)
     cell: str | None = Field(default=None, max_length=NAME, pattern=PRINTABLE)
-    """Label of the cell, such as `ctx 2K x 150`; None while no cell is measured."""
+    """Label of the cell, such as `ctx=2K 150`; None while no cell is measured."""
     launch: int = Field(ge=0, le=COUNT)
     launches: int = Field(ge=0, le=COUNT)
     done: int = Field(ge=0, le=COUNT)

@@ -164,10 +164,10 @@ def test_each_of_several_swaps_has_its_line(daemon: FakeDaemon) -> None:
 
 def test_a_run_that_is_measured_is_told_until_it_falls_silent(daemon: FakeDaemon) -> None:
     now = Measuring(
-        run="20261121-200000-seeds", doing="measuring", arm="eagle", cell="ctx 2K x 150", launch=2, launches=4, done=15,
+        run="20261121-200000-seeds", doing="measuring", arm="eagle", cell="ctx=2K 150", launch=2, launches=4, done=15,
         cells=36, share=0.42, left_s=4320.0, at=BIRTH,
     )  # fmt: skip
-    told = "bench     20261121-200000-seeds  42 %, about 1h12m left\n          eagle: ctx 2K x 150\n"
+    told = "bench     20261121-200000-seeds  42 %, about 1h12m left\n          eagle: ctx=2K 150\n"
     assert told in text(daemon, measuring=now, at=BIRTH + 5)
     assert "bench" not in text(daemon, measuring=now, at=BIRTH + 30)
 

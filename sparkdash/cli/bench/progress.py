@@ -13,6 +13,7 @@ from sparkdash.bench.measure.runner import RunStep
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.report import assemble
+from sparkdash.bench.report.blocks import short_cell_name
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Mode, Run
 from sparkdash.cli.output import LiveLine, print_note, terminal_width
@@ -190,10 +191,4 @@ def _doing(step: RunStep) -> str:
 
 
 def cell_name(key: CellKey) -> str:
-    """Name a cell: "ctx 8K x 150, c4, warm"."""
-    context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
-    parts = ["math" if key.kind is Kind.MATH else f"ctx {context} x {key.output}"]
-    parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
-    parts += ["warm"] if key.warm else []
-    parts += [key.text] if key.text else []
-    return ", ".join(parts)
+    return "math" if key.kind is Kind.MATH else short_cell_name(key, {})
