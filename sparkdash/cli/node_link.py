@@ -62,7 +62,7 @@ def copy(
     if image_only and weights_only:
         raise typer.BadParameter("--image-only and --weights-only together leave nothing to copy.")
     chosen, world = _profile(profile)
-    node = _node(to)
+    node = one_node(to).name
     shipper = _shipper(world)
     work = _copied(shipper, chosen, node, image=not weights_only, weights=not image_only, as_json=as_json, dry=dry_run)
     try:
@@ -85,28 +85,6 @@ def _profile(name: str) -> tuple[Profile, Snapshot | None]:
     if why := profile.fetches_nothing:
         raise AdmissionError(f"There is nothing to copy for {profile.name}: {why}.", code="nothing_to_copy")
     return profile, world
-
-
-def _node(to: str | None) -> str:
-    from sparkdash.nodes import node_file
-    from sparkdash.nodes.shipping.child import registered_node
-
-    if to is not None:
-        return registered_node(to).name
-    nodes = node_file.read_nodes(node_file.nodes_file())
-    if len(nodes) == 1:
-        return nodes[0].name
-    if nodes:
-        raise AdmissionError(
-            f"There are {len(nodes)} nodes: {', '.join(node.name for node in nodes)}.",
-            code="node_unknown",
-            hint="Name one with --to.",
-        )
-    raise AdmissionError(
-        "There is no other node to copy to.",
-        code="node_unknown",
-        hint="Add one with `sparkdash nodes add spark2 --ssh USER@HOST`.",
-    )
 
 
 def _shipper(world: Snapshot | None) -> NodeShipper:
