@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from simulated import serving
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.measure import arm_launcher
+from sparkdash.bench.measure import arm_launcher, voids
 from sparkdash.bench.measure.arm_launcher import LaunchedArm
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.measure.runner import Runner, RunStep, RunTimeLeft, settled
+from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import CellGroup, Suite
@@ -241,48 +242,38 @@ async def test_a_template_that_begins_all_prompts_alike_makes_none_void(
     assert max(one.cached_tokens or 0 for one in results.samples) > 60
 
 
-async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path, sims: Sims) -> None:
-    """A request that the prefix cache answered is void with its reason; another head gets a true one."""
-    place = begun(
-        tmp_path,
-        Mode.SCREEN,
-        Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,)),)),
-        1,
+async def test_a_request_that_does_not_count_is_tried_again(
+    tmp_path: Path, sims: Sims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept with its reason; the next try has another head, which no prefix cache knows."""
+    judged, asked = voids.request_void_reason, itertools.count()
+    monkeypatch.setattr(
+        voids, "request_void_reason", lambda *of, **how: judged(*of, **how) or "late" * (not next(asked))
     )
-    taken: list[str] = []
-
-    def poison(step: RunStep) -> None:
-        if step.doing == "measuring" and step.sample is None and not taken:
-            taken.append("x")
-
-    launcher = sims
-    original = launcher.launch
-
-    async def launch(arm: Arm, show: Callable[[Any], None]) -> LaunchedArm:
-        raised = await original(arm, show)
-        chats, first = raised.measured.client.chats, True
-
-        async def twice(bodies: list[dict[str, Any]]) -> Any:
-            nonlocal first
-            (body,) = bodies
-            if first and len(body["messages"][0]["content"]) > 600 and body["max_tokens"] == 24 and seen():
-                first = False
-                await chats(bodies)
-            return await chats(bodies)
-
-        calls = iter(range(99))
-        seen = lambda: next(calls) >= 1  # noqa: E731 - the first of them is the warm-up
-        raised.measured.client.chats = twice  # type: ignore[method-assign, assignment]
-        return raised
-
-    launcher.launch = launch  # type: ignore[method-assign]
-    results = await runner(place, launcher, poison).run()
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,)),))
+    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 1), sims).run()
     assert results.gaps() == ()
-    void = [one for one in results.samples if one.void]
-    assert len(void) == 2
-    assert {one.arm for one in void} == {"A", "B"}
-    assert all("came from the prefix cache" in (one.void or "") for one in void)
-    assert len([one for one in results.samples if not one.void]) == 2
+    assert [(one.arm, one.void) for one in results.samples] == [("A", "late"), ("A", None), ("B", None)]
+    assert {one.prompt_id for one in results.samples} == {results.samples[0].prompt_id}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({}, None),
+        ({"cached_tokens": 40}, "40 prompt tokens came from the prefix cache"),
+        ({"n": 23}, "23 of 24 tokens (length)"),
+        ({"finish_reason": "stop"}, "finish reason stop"),
+        ({"prompt_tokens": 270}, "the prompt had 270 tokens, 256 were meant"),
+        ({"lag_ms": 7.7}, "the client was 7.7 ms late"),
+        ({"error": "HTTP 500: lost"}, "error: HTTP 500: lost"),
+    ],
+)
+def test_why_an_answer_does_not_count(answer: dict[str, Any], reason: str | None) -> None:
+    told = {"n": 24, "last_ns": 1, "prompt_tokens": 256, "finish_reason": "length", **answer}
+    key = CellKey(suite="s", context=256, output=24)
+    found = voids.request_void_reason(StreamedAnswer(0, **told), key, exact=True, template=20, lag_limit_ms=5)
+    assert found == reason
 
 
 async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: Path, sims: Sims) -> None:
