@@ -17,20 +17,7 @@ from sparkdash.bench.judge.stats import geomean
 from sparkdash.bench.judge.verdict import RESOLUTION
 from sparkdash.bench.report import blocks
 from sparkdash.bench.report.assemble import assumed_cells
-from sparkdash.bench.report.blocks import (
-    DASH,
-    Block,
-    CommandBlock,
-    Grid,
-    Heading,
-    ReportPage,
-    TableCell,
-    TextBlock,
-    Tone,
-    decimals,
-    format_change,
-    format_value,
-)
+from sparkdash.bench.report.blocks import Block, CommandBlock, Grid, Heading, ReportPage, TableCell, TextBlock, Tone
 from sparkdash.bench.report.comparability import WORK
 from sparkdash.bench.report.page import SIMULATED
 from sparkdash.bench.results import LaunchRecord, Provenance, Results
@@ -227,7 +214,7 @@ def _opening(found: Watch) -> Iterator[Block]:
 def _row(period: Period, names: Sequence[str]) -> tuple[TableCell, ...]:
     first, last = (f"{period.evenings[at].at:%Y-%m-%d}" for at in (0, -1))
     days = first if first == last else f"{first} to {last}"
-    values = (_short(getattr(period.build, name) or DASH) for name in names)
+    values = (_short(getattr(period.build, name) or blocks.DASH) for name in names)
     return tuple(map(TableCell, (days, str(len(period.evenings)), *values)))
 
 
@@ -248,8 +235,14 @@ def _last_change(found: Watch) -> Iterator[Block]:
 
 
 def _cell_row(one: CellChange, found: Watch) -> tuple[TableCell, ...]:
-    before, now = (format_value(value, decimals(found.metric)) for value in (one.before, one.now))
-    texts = (blocks.cell_name(one.cell.key), one.cell.suite, before, now, format_change(one.now / one.before - 1))
+    before, now = (blocks.format_value(value, blocks.decimals(found.metric)) for value in (one.before, one.now))
+    texts = (
+        blocks.cell_name(one.cell.key),
+        one.cell.suite,
+        before,
+        now,
+        blocks.format_change(one.now / one.before - 1),
+    )
     return tuple(map(TableCell, texts))
 
 
@@ -258,7 +251,7 @@ def _outlook_text(found: Watch, change: BuildChange) -> str:
         return "Not known whether it got slower: both builds have no cell in common (suite, seed, way)."
     before, now = (len(period.evenings) for period in found.periods[-2:])
     many = "1 cell" if len(change.cells) == 1 else f"{len(change.cells)} cells"
-    told = f"The newest build {change.outlook}: ({format_change(change.delta)}) {found.metric.value} over {many}"
+    told = f"The newest build {change.outlook}: ({blocks.format_change(change.delta)}) {found.metric.value} over {many}"
     evenings = f"{now} evening{'s' * (now != 1)} against {before}"
     return f"{told}; {evenings}. Only changes beyond {LARGE:.0%} are mentioned."
 

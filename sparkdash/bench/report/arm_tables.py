@@ -8,20 +8,7 @@ from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import blocks
-from sparkdash.bench.report.blocks import (
-    DASH,
-    Block,
-    Footnotes,
-    Grid,
-    TableCell,
-    TextBlock,
-    Tone,
-    decimals,
-    format_percent,
-    format_spread,
-    format_value,
-    tokens_text,
-)
+from sparkdash.bench.report.blocks import Block, Footnotes, Grid, TableCell, TextBlock, Tone
 from sparkdash.bench.report.layout import Build, SpeculationMode
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Provenance
@@ -62,7 +49,7 @@ class TableSource:
     def cell(self, wanted: str, key: CellKey, notes: Footnotes, metric: BenchMetric | None = None) -> TableCell:
         """Return a figure; a dash with its reason where none can exist; a blank where it is still to be measured."""
         if reason := self.impossible(wanted):
-            return TableCell(DASH + notes.mark(f"cannot run: {reason}"), Tone.DIM)
+            return TableCell(blocks.DASH + notes.mark(f"cannot run: {reason}"), Tone.DIM)
         found = self.figure(wanted, key, metric)
         if found is None:
             return TableCell("")
@@ -70,9 +57,9 @@ class TableSource:
             if found.verdict.reason is None:
                 return TableCell("")
             void = found.verdict.claim is Conclusion.VOID
-            return TableCell(DASH + notes.mark(found.verdict.text), Tone.WORSE if void else Tone.DIM)
-        places = decimals(metric or self.metric)
-        text = format_spread(found, places) if self._bounds else format_value(found.median, places)
+            return TableCell(blocks.DASH + notes.mark(found.verdict.text), Tone.WORSE if void else Tone.DIM)
+        places = blocks.decimals(metric or self.metric)
+        text = blocks.format_spread(found, places) if self._bounds else blocks.format_value(found.median, places)
         return self._marked(text, found.arm, key, notes, metric or self.metric)
 
     def _marked(self, text: str, arm: str, key: CellKey, notes: Footnotes, metric: BenchMetric) -> TableCell:
@@ -142,9 +129,9 @@ def combined_matrix(source: TableSource, build: Build, modes: tuple[SpeculationM
 def math_share(source: TableSource, arm: str, unknown: str = "?%") -> str:
     """Return the share of right answers: 74%, ?% before any were asked, a dash for an impossible arm."""
     if source.impossible(arm):
-        return DASH
+        return blocks.DASH
     found = source.report.score(source.arm(arm) or "")
-    return format_percent(found.share) if found else unknown
+    return blocks.format_percent(found.share) if found else unknown
 
 
 def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
@@ -202,10 +189,10 @@ def prefix_cache_line(source: TableSource, arm: str) -> Iterator[Block]:
     for key in keys:
         place = f" (ctx={blocks.context_name(key.context)})" if len(keys) > 1 else ""
         if key in rates:
-            share = f"{format_percent(rates[key])} delta hit rate on repeated system prompt"
+            share = f"{blocks.format_percent(rates[key])} delta hit rate on repeated system prompt"
             yield TextBlock((f"Prefix cache: {share}{place}.",))
         else:
-            yield TextBlock((f"Prefix cache: {DASH}{place}. No finished cell has counts of hits.",), Tone.DIM)
+            yield TextBlock((f"Prefix cache: {blocks.DASH}{place}. No finished cell has counts of hits.",), Tone.DIM)
 
 
 Column = tuple[str, dict[int, CellKey]]
@@ -232,7 +219,8 @@ def _contexts(source: TableSource) -> list[int]:
 def _row(source: TableSource, arm: str, context: int, columns: list[Column], notes: Footnotes) -> tuple[TableCell, ...]:
     """Build a row. Lengths that were not planned at this context have a dash."""
     cells = (
-        source.cell(arm, keys[context], notes) if context in keys else TableCell(DASH, Tone.DIM) for _, keys in columns
+        source.cell(arm, keys[context], notes) if context in keys else TableCell(blocks.DASH, Tone.DIM)
+        for _, keys in columns
     )
     return (TableCell(f"ctx={blocks.context_name(context)}"), *cells)
 
@@ -243,7 +231,7 @@ LONG = 262_144
 def kv_cells(told: Provenance, notes: Footnotes) -> tuple[TableCell, TableCell]:
     tokens, limit = told.kv_tokens or 0, told.context_limit
     if limit is not None and limit < LONG:
-        users = TableCell(DASH + notes.mark(f"the engine serves requests of up to {limit:,} tokens"), Tone.DIM)
+        users = TableCell(blocks.DASH + notes.mark(f"the engine serves requests of up to {limit:,} tokens"), Tone.DIM)
     else:
         users = TableCell(str(tokens // LONG))
-    return TableCell(f"{tokens_text(tokens)} tokens"), users
+    return TableCell(f"{blocks.tokens_text(tokens)} tokens"), users

@@ -11,20 +11,7 @@ from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
 from sparkdash.bench.report import blocks
 from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.blocks import (
-    DASH,
-    Block,
-    Footnotes,
-    Grid,
-    Heading,
-    TableCell,
-    TextBlock,
-    Tone,
-    decimals,
-    format_change,
-    format_spread,
-    format_value,
-)
+from sparkdash.bench.report.blocks import Block, Footnotes, Grid, Heading, TableCell, TextBlock, Tone
 from sparkdash.bench.report.layout import Build, Layout, SpeculationMode
 from sparkdash.bench.report.report import Advice, Speculation
 from sparkdash.bench.run import CellKey
@@ -55,7 +42,7 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
     """Return the build's figure in a mode; a dash without that mode."""
     arm = build.arms.get(mode)
-    return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
+    return TableCell(blocks.DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
 
 
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
@@ -81,7 +68,7 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 
 def _median_text(source: TableSource, arm: str, key: CellKey) -> str:
     figure = source.figure(arm, key)
-    return format_value(figure.median if figure else None, decimals(source.metric)) or DASH
+    return blocks.format_value(figure.median if figure else None, blocks.decimals(source.metric)) or blocks.DASH
 
 
 def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
@@ -166,20 +153,20 @@ def speculation_tables(source: TableSource) -> Iterator[Block]:
 
 
 def _speculation_row(one: Speculation, part: Decomposition | None, words: dict[int, str]) -> tuple[TableCell, ...]:
-    by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
-    steps = format_value(part.steps_per_s if part else None) or DASH
-    told = _moved(part.steps_s) if part else TableCell(DASH, Tone.DIM)
+    by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or blocks.DASH
+    steps = blocks.format_value(part.steps_per_s if part else None) or blocks.DASH
+    told = _moved(part.steps_s) if part else TableCell(blocks.DASH, Tone.DIM)
     cells = (blocks.cell_name(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
     return (*(TableCell(text) for text in cells), told)
 
 
 def _moved(verdict: Verdict) -> TableCell:
     if verdict.delta is None:
-        return TableCell(DASH, Tone.DIM)
+        return TableCell(blocks.DASH, Tone.DIM)
     bounds = ""
     if verdict.low is not None and verdict.high is not None:
-        bounds = f" [{format_change(verdict.low)}, {format_change(verdict.high)}]"
-    return TableCell(format_change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
+        bounds = f" [{blocks.format_change(verdict.low)}, {blocks.format_change(verdict.high)}]"
+    return TableCell(blocks.format_change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
 
 
 def score_tables(source: TableSource) -> Iterator[Block]:
@@ -198,8 +185,8 @@ def _score(one: AnswerQuality, strata: list[Stratum]) -> tuple[TableCell, ...]:
     parts = (one.strata.get(kind) for kind in strata)
     odd = (one.all.lenient, one.all.truncated, one.all.unparsed)
     tones = {AccuracyGate.PASS: Tone.BETTER, AccuracyGate.FAIL: Tone.WORSE}
-    text, tone = (one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else (DASH, Tone.DIM)
-    shares = (TableCell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
+    text, tone = (one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else (blocks.DASH, Tone.DIM)
+    shares = (TableCell(f"{part.right}/{part.n}" if part else blocks.DASH) for part in parts)
     return (
         TableCell(one.arm),
         TableCell(one.all.text),
@@ -214,8 +201,8 @@ def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) ->
     verdict = ours.verdict if ours else Verdict(claim=Conclusion.MISSING)
     return (
         TableCell(blocks.cell_name(key, words)),
-        TableCell(format_spread(theirs, decimals(source.metric)) if theirs else ""),
-        TableCell(format_spread(ours, decimals(source.metric)) if ours else ""),
+        TableCell(blocks.format_spread(theirs, blocks.decimals(source.metric)) if theirs else ""),
+        TableCell(blocks.format_spread(ours, blocks.decimals(source.metric)) if ours else ""),
         TableCell(verdict.text, TONES.get(verdict.claim, Tone.DIM)),
     )
 
@@ -224,7 +211,7 @@ def _overall(one: Overall, source: TableSource) -> str:
     said = f"All {one.cells} cells ({source.metric.value}, geometric mean): {one.verdict.text}"
     for word, key, delta in (("worst", one.worst, one.worst_delta), ("best", one.best, one.best_delta)):
         if key is not None and delta is not None:
-            figure, text = source.figure(one.arm, key), format_change(delta)
+            figure, text = source.figure(one.arm, key), blocks.format_change(delta)
             text = text if figure and figure.verdict.claim.told else f"({text})"
             said += f"; {word} {blocks.cell_name(key, source.words)} {text}"
     return said + "."
@@ -238,7 +225,7 @@ def _bracket_note(rows: Iterable[Sequence[TableCell]]) -> Iterator[Block]:
 def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
     arm = build.arms.get(mode)
     if arm is None:
-        return TableCell(DASH, Tone.DIM)
+        return TableCell(blocks.DASH, Tone.DIM)
     if source.arm(arm) == source.report.run.baseline:
         return TableCell("—", Tone.DIM)
     figure = source.figure(arm, key)
@@ -246,8 +233,8 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
         return source.cell(arm, key, notes)
     verdict = figure.verdict
     if verdict.delta is None:
-        return TableCell(DASH, Tone.DIM)
-    text = format_change(verdict.delta)
+        return TableCell(blocks.DASH, Tone.DIM)
+    text = blocks.format_change(verdict.delta)
     if verdict.claim in HINTS:
         return TableCell(f"({text})", Tone.DIM)
     return TableCell(text, TONES.get(verdict.claim, Tone.PLAIN))
@@ -268,8 +255,8 @@ def _maths(source: TableSource, build: Build, layout: Layout) -> str:
     for mode in layout.modes:
         arm = build.arms.get(mode.name)
         score = source.report.score(source.arm(arm) or "") if arm else None
-        told.append(f"{100 * score.share:.0f}" if score else DASH)
-    return "/".join(told) if any(one != DASH for one in told) else ""
+        told.append(f"{100 * score.share:.0f}" if score else blocks.DASH)
+    return "/".join(told) if any(one != blocks.DASH for one in told) else ""
 
 
 def _where(source: TableSource, key: CellKey) -> str:
@@ -298,12 +285,12 @@ def advice_table(source: TableSource) -> Iterator[Block]:
 def _advice_row(one: Advice, baseline: str, words: dict[int, str]) -> tuple[TableCell, ...]:
     kept = one.arm == baseline
     nothing = "nothing is shown to be faster"
-    following = f"{one.runner_up.arm} {format_value(one.runner_up.median)}" if one.runner_up else DASH
+    following = f"{one.runner_up.arm} {blocks.format_value(one.runner_up.median)}" if one.runner_up else blocks.DASH
     return (
         TableCell(blocks.cell_name(one.key, words)),
         TableCell(one.arm),
-        TableCell(format_spread(one.figure)),
+        TableCell(blocks.format_spread(one.figure)),
         TableCell(nothing if kept else one.figure.verdict.text, Tone.PLAIN if kept else Tone.BETTER),
-        TableCell(format_value(one.acceptance_length, 2)),
+        TableCell(blocks.format_value(one.acceptance_length, 2)),
         TableCell(following),
     )

@@ -12,21 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.report import arm_tables
+from sparkdash.bench.report import arm_tables, blocks
 from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.blocks import (
-    DASH,
-    Block,
-    Footnotes,
-    Grid,
-    Heading,
-    TableCell,
-    TextBlock,
-    Tone,
-    format_change,
-    format_percent,
-    tokens_text,
-)
+from sparkdash.bench.report.blocks import Block, Footnotes, Grid, Heading, TableCell, TextBlock, Tone
 from sparkdash.bench.report.layout import TableLayout
 from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import CellKey, Kind
@@ -69,7 +57,7 @@ def _lines(filler: RowFiller, templates: Sequence[str]) -> Iterator[Block]:
 
 
 def _is_gap(text: str) -> bool:
-    return text.rstrip("⁰¹²³⁴⁵⁶⁷⁸⁹") in ("", DASH)
+    return text.rstrip("⁰¹²³⁴⁵⁶⁷⁸⁹") in ("", blocks.DASH)
 
 
 class RowFiller:
@@ -130,7 +118,7 @@ class RowFiller:
         """Return the median with the marks of its notes."""
         if (key := self.key(cell)) is None:
             reason = self.source.impossible(self.profile)
-            return DASH + self.notes.mark(f"cannot run: {reason}") if reason else ""
+            return blocks.DASH + self.notes.mark(f"cannot run: {reason}") if reason else ""
         return self.source.cell(self.profile, key, self.notes, metric).text
 
     def figure(self, profile: str, cell: str) -> ArmFigure | None:
@@ -138,7 +126,7 @@ class RowFiller:
 
     def known(self, text: object | None) -> str:
         """Return the text of a fact of the launch: blank before the first launch, a dash where it is not told."""
-        return str(text) if text else "" if self.facts is _NO_FACTS else DASH
+        return str(text) if text else "" if self.facts is _NO_FACTS else blocks.DASH
 
 
 def _field(name: str) -> Callable[[RowFiller, str], str]:
@@ -173,18 +161,18 @@ def _gain(row: RowFiller, cell: str) -> str:
     if row.given.get("over") == row.profile:
         return "—"
     if (ratio := _ratio(row, cell)) is None:
-        return row.measured(row.source.metric, cell) and DASH
+        return row.measured(row.source.metric, cell) and blocks.DASH
     figure = row.figure(row.profile, cell)
     is_judged = row.source.arm(row.given["over"]) == row.source.report.run.baseline
     if figure and is_judged and figure.verdict.claim.told and figure.verdict.delta is not None:
-        return format_change(figure.verdict.delta)
-    return f"({format_change(ratio - 1)})"
+        return blocks.format_change(figure.verdict.delta)
+    return f"({blocks.format_change(ratio - 1)})"
 
 
 def _beyond(row: RowFiller, cell: str) -> str:
     """Return the change over the published rate of the profile `over`, in brackets: it is another box's."""
     mine, theirs = row.figure(row.profile, cell), _find_published(row.others_published, None, "")
-    return f"({format_change(mine.median / theirs[1] - 1)})" if mine and mine.median and theirs else ""
+    return f"({blocks.format_change(mine.median / theirs[1] - 1)})" if mine and mine.median and theirs else ""
 
 
 def _published(row: RowFiller, words: str) -> str:
@@ -194,7 +182,7 @@ def _published(row: RowFiller, words: str) -> str:
     """
     which, _, workload = words.partition(" ")
     if (found := _find_published(row.published, workload or row.given.get("workload"), which)) is None:
-        return DASH
+        return blocks.DASH
     name, value, upto = found
     return PUBLISHED[name](value) if name in PUBLISHED else f"{value:g}" + ("" if upto is None else f" to {upto:g}")
 
@@ -210,9 +198,9 @@ def _find_published(
 
 
 PUBLISHED: Mapping[str, Callable[[float], str]] = {
-    "kv_tokens": lambda tokens: f"{tokens_text(int(tokens))} tokens",
-    "prefix_hit_rate": format_percent,
-    "math_score": format_percent,
+    "kv_tokens": lambda tokens: f"{blocks.tokens_text(int(tokens))} tokens",
+    "prefix_hit_rate": blocks.format_percent,
+    "math_score": blocks.format_percent,
     "start_s": duration,
 }
 
@@ -243,7 +231,7 @@ def _users(row: RowFiller, _: str) -> str:
 def _prefix(row: RowFiller, _: str) -> str:
     arm, report = row.source.arm(row.profile), row.source.report
     rates = [one.rate for one in report.hits if one.arm == arm]
-    return format_percent(rates[0]) if rates else "" if report.planned(Kind.PREFIX) else DASH
+    return blocks.format_percent(rates[0]) if rates else "" if report.planned(Kind.PREFIX) else blocks.DASH
 
 
 def _status(row: RowFiller, _: str) -> str:
@@ -263,8 +251,8 @@ def _accepted(row: RowFiller, cell: str) -> str:
     arm, key = row.source.arm(row.profile), row.key(cell)
     found = next((one for one in row.source.report.speculation if (one.arm, one.key) == (arm, key)), None)
     if found is None or not found.accepted_at:
-        return row.measured(row.source.metric, cell) and DASH
-    return format_percent(sum(found.accepted_at) / len(found.accepted_at))
+        return row.measured(row.source.metric, cell) and blocks.DASH
+    return blocks.format_percent(sum(found.accepted_at) / len(found.accepted_at))
 
 
 FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
@@ -282,7 +270,7 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     "context": lambda row, _: row.known(row.facts.context_limit and f"{row.facts.context_limit:,} tokens"),
     "weights": lambda row, _: row.known(row.facts.weights_gib and f"{row.facts.weights_gib:.2f} GiB"),
     "start": lambda row, _: row.known(row.facts.startup_s and f"about {duration(row.facts.startup_s)}"),
-    "kv": lambda row, _: row.known(row.facts.kv_tokens and f"{tokens_text(row.facts.kv_tokens)} tokens"),
+    "kv": lambda row, _: row.known(row.facts.kv_tokens and f"{blocks.tokens_text(row.facts.kv_tokens)} tokens"),
     "users": _users,
     "prefix": _prefix,
     "math": lambda row, _: arm_tables.math_share(row.source, row.profile, ""),

@@ -9,21 +9,11 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text as Words
 
-from sparkdash.bench.report.blocks import (
-    Block,
-    CommandBlock,
-    Grid,
-    Heading,
-    ReportPage,
-    Separator,
-    TableCell,
-    TextBlock,
-    Tone,
-    superscript,
-)
+from sparkdash.bench.report import blocks
+from sparkdash.bench.report.blocks import Block, CommandBlock, Grid, Heading, TableCell, TextBlock, Tone
 
 
-def render_markdown(page: ReportPage) -> str:
+def render_markdown(page: blocks.ReportPage) -> str:
     parts = ["\n".join(_markdown_block(block)) for block in page.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -36,7 +26,7 @@ def _markdown_block(block: Block) -> Iterator[str]:
             yield from _lines(lines)
         case CommandBlock(lines):
             yield from ("```bash", *lines, "```")
-        case Separator():
+        case blocks.Separator():
             yield "---"
         case Grid():
             yield from _markdown_grid(block)
@@ -58,7 +48,7 @@ def _markdown_grid(grid: Grid) -> Iterator[str]:
         yield _row([_cell(cell) for cell in row], (0,) * len(row) if titles else widths)
     if grid.notes:
         yield ""
-        yield from _lines(tuple(f"{superscript(number)} {note}" for number, note in enumerate(grid.notes, 1)))
+        yield from _lines(tuple(f"{blocks.superscript(number)} {note}" for number, note in enumerate(grid.notes, 1)))
 
 
 def _row(cells: list[str], widths: tuple[int, ...]) -> str:
@@ -79,7 +69,7 @@ def _escape(text: str) -> str:
 STYLES = {Tone.PLAIN: "", Tone.BETTER: "green", Tone.WORSE: "red", Tone.DIM: "dim", Tone.HEAD: "bold"}
 
 
-def print_page(page: ReportPage, console: Console) -> None:
+def print_page(page: blocks.ReportPage, console: Console) -> None:
     for block in page.blocks:
         for part in _terminal_block(block):
             console.print(part)
@@ -93,12 +83,12 @@ def _terminal_block(block: Block) -> Iterator[RenderableType]:
             yield Words("\n".join(lines), style=STYLES[tone])
         case CommandBlock(lines):
             yield Words("\n".join(f"  {line}" for line in lines), style="cyan")
-        case Separator():
+        case blocks.Separator():
             yield Line(style="dim")
         case Grid():
             yield _terminal_grid(block)
             for number, note in enumerate(block.notes, 1):
-                yield Words(f"{superscript(number)} {note}", style="dim")
+                yield Words(f"{blocks.superscript(number)} {note}", style="dim")
 
 
 def _terminal_grid(grid: Grid) -> Table:

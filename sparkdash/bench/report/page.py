@@ -15,18 +15,7 @@ from sparkdash.bench.plan import sweep
 from sparkdash.bench.report import arm_tables, blocks, comparison_tables
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.assemble import damage_text
-from sparkdash.bench.report.blocks import (
-    DASH,
-    Block,
-    CommandBlock,
-    Grid,
-    Heading,
-    ReportPage,
-    Separator,
-    TableCell,
-    TextBlock,
-    Tone,
-)
+from sparkdash.bench.report.blocks import Block, CommandBlock, Grid, Heading, ReportPage, TableCell, TextBlock, Tone
 from sparkdash.bench.report.filled_tables import filled_tables
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout, filled_layout
 from sparkdash.bench.report.report import MissingCells, Report
@@ -232,7 +221,7 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
         yield from _group(source, layout, group)
     if len(report.arms) > 1:
         if source.compared is not None:
-            yield Separator()
+            yield blocks.Separator()
         if layout.recipe:
             yield from comparison_tables.recipe_table(source, layout)
         else:
@@ -250,7 +239,9 @@ def _measured(source: TableSource) -> tuple[str, ...]:
     run, metric = source.report.run, source.metric
     launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
     one_run = f"Run: {run.id}, {run.created_at:%Y-%m-%d}, {run.mode.value}: {launches}, through {run.target}"
-    host = ", ".join(one for one in (run.host.name, run.host.gpu, run.host.driver, run.host.kernel) if one) or DASH
+    host = (
+        ", ".join(one for one in (run.host.name, run.host.gpu, run.host.driver, run.host.kernel) if one) or blocks.DASH
+    )
     return (
         f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
@@ -303,7 +294,7 @@ def _sweep(arms: Sequence[Arm]) -> str | None:
 
 
 def _group(source: TableSource, layout: Layout, group: BuildGroup) -> Iterator[Block]:
-    yield Separator()
+    yield blocks.Separator()
     yield Heading(2, group.title)
     if group.facts:
         yield TextBlock(("As published, not as seen here:", *group.facts), Tone.DIM)
@@ -342,7 +333,7 @@ def _launches(report: Report, layout: Layout) -> Iterator[Block]:
     known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
     if not known:
         return
-    yield Separator()
+    yield blocks.Separator()
     yield Heading(2, layout.words.starts)
     for arm in known:
         yield Heading(3, arm.name)
