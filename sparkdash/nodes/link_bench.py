@@ -17,8 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from sparkdash import paths
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.node import Link, Node, NodeFacts
@@ -78,35 +76,27 @@ def link_runs_dir() -> Path:
     return paths.state_dir() / "links"
 
 
-def keep_run(run: LinkRun, folder: Path | None = None) -> Path:
+def keep_run(run: LinkRun) -> Path:
     """Write a run into a file of its own; return its path. Raises OSError."""
-    place = folder or link_runs_dir()
+    place = link_runs_dir()
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{datetime.fromtimestamp(run.at, UTC):%Y%m%d-%H%M%S}-{run.node}.json"
     path.write_text(run.model_dump_json(indent=2) + "\n", "utf-8")
     return path
 
 
-def kept_runs(folder: Path | None = None) -> tuple[LinkRun, ...]:
-    """Read the kept runs, the oldest first."""
-    found = []
-    for path in sorted((folder or link_runs_dir()).glob("*.json")):
-        try:
-            run = LinkRun.model_validate_json(read_small_text(path))
-        except (OSError, ValidationError, UnicodeDecodeError):
-            continue
-        found.append(run)
-    return tuple(found)
-
-
 def channel_rates() -> dict[str, float]:
     """Return Gb/s of ib_write_bw by queue pairs and channel, of the newest run: `1/1`, `1/2`, and `1` for all."""
+    newest = max(link_runs_dir().glob("*.json"), default=None)
+    try:
+        run = LinkRun.model_validate_json(read_small_text(newest)) if newest else None
+    except (OSError, ValueError):
+        run = None
     found: dict[str, float] = {}
-    for run in kept_runs()[-1:]:
-        for one in run.measurements:
-            if one.what == WRITE_BW and one.gbit_s is not None:
-                found[f"{one.streams}"] = one.gbit_s
-                found |= {f"{one.streams}/{at}": rate for at, rate in enumerate(one.each_gbit_s or (one.gbit_s,), 1)}
+    for one in run.measurements if run else ():
+        if one.what == WRITE_BW and one.gbit_s is not None:
+            found[f"{one.streams}"] = one.gbit_s
+            found |= {f"{one.streams}/{at}": rate for at, rate in enumerate(one.each_gbit_s or (one.gbit_s,), 1)}
     return found
 
 
@@ -176,7 +166,7 @@ async def measure_link(
             found += await measure()
         except (NotMeasured, HostError) as error:
             missing[tool] = str(error)
-    facts = {box.name: _facts_of(box) for box in (here, there)}
+    facts = {box.name: box.known() for box in (here, there)}
     return LinkRun(
         at=at, node=node.name, here=best.here, there=best.there, facts=facts, measurements=tuple(found), missing=missing
     )
@@ -184,7 +174,7 @@ async def measure_link(
 
 def _links_of(here: Box, there: Box, node: Node) -> tuple[SharedLink, ...]:
     """Links that are up between both boxes, the best first."""
-    found = shared_links(_facts_of(here), _facts_of(there), node.address, node.interface)
+    found = shared_links(here.known(), there.known(), node.address, node.interface)
     up = tuple(link for link in found if link.up)
     if not up:
         raise HostError(
@@ -193,12 +183,6 @@ def _links_of(here: Box, there: Box, node: Node) -> tuple[SharedLink, ...]:
             hint=f"`sparkdash doctor --node {node.name}` shows the interfaces and what to do.",
         )
     return up
-
-
-def _facts_of(box: Box) -> NodeFacts:
-    if box.facts is None:
-        raise box.silent or HostError(f"{box.name} cannot be reached.", code="node_unreachable")
-    return box.facts
 
 
 async def _perftest(pair: LinkPair, seconds: float, progress: Progress) -> list[LinkMeasurement]:

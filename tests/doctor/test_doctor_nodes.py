@@ -19,7 +19,6 @@ from sparkdash.doctor.nodes.pair import (
     ClusterReadings,
     PairReadings,
     TwoNodeProfile,
-    parse_rdma_ports,
 )
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
@@ -290,13 +289,6 @@ def test_an_unknown_check_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(AdmissionError, match="no check 'mtuu'") as refused:
         node_checks_named(["mtuu"])
     assert refused.value.hint == "Did you mean mtu?"
-
-
-def test_the_gid_with_an_ipv4_address_is_found_in_the_table() -> None:
-    ports = {port.hca: port for port in parse_rdma_ports(RECORDED["hcas"])}
-    assert ports["rocep1s0f1"].gid_index == 3
-    assert ports["rocep1s0f0"].gid_index is None
-    assert ports["rocep1s0f1"].rate_gbit_s == 200.0
 
 
 def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,16 +16,8 @@ from sparkdash.host.command import CommandResult
 from sparkdash.nodes import link_bench
 from sparkdash.nodes.boxes import Box, ask_box
 from sparkdash.nodes.link_bench import (
-    LinkMeasurement,
-    LinkRun,
     LinkTool,
-    keep_run,
-    kept_runs,
     measure_link,
-    parse_bandwidth,
-    parse_iperf3,
-    parse_latency,
-    parse_nccl,
 )
 from sparkdash.nodes.programs import NOT_FOUND, run_here
 from sparkdash.nodes.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
@@ -128,19 +120,6 @@ def test_networks_are_compared_by_prefix_and_nonsense_is_no_network() -> None:
     assert network_of(RDMA.replace(prefix=None)) is None
     twins = facts(RDMA, TWIN.replace(address="192.168.100.7"))
     assert list(crowded_networks(twins)) == [("192.168.100.0/24", ("enp1s0f1np1", "enP2p1s0f1np1"))]
-
-
-def test_the_tables_of_the_tools_are_read_by_their_last_row() -> None:
-    assert parse_bandwidth(recorded("ib_write_bw.txt")) == {"size": 65536, "gbit_s": 108.42}
-    assert parse_latency(recorded("ib_write_lat.txt")) == {"size": 2, "latency_us": 1.62, "latency_p99_us": 2.04}
-    for text in (recorded("no_device.txt"), recorded("retry.txt"), ""):
-        assert parse_bandwidth(text) is None
-        assert parse_latency(text) is None
-    assert parse_nccl(recorded("all_reduce_perf.txt")) == [
-        (16384, 25.31, pytest.approx(5.2)),
-        (268435456, 24560.0, pytest.approx(87.44)),
-    ]
-    assert parse_iperf3(RECEIVED) == 95.5
 
 
 async def test_perftest_measures_each_end_with_its_own_device_and_gid_index() -> None:
@@ -248,16 +227,3 @@ async def test_a_silent_box_raises_the_reason_of_its_silence() -> None:
 async def test_a_command_of_this_box_that_hangs_is_ended() -> None:
     with pytest.raises(HostError, match=r"did not end within 0\.2 s"):
         await run_here(("sleep", "60"), deadline_s=0.2)
-
-
-def test_runs_are_kept_in_their_order_and_foreign_files_left_out(tmp_path: Path) -> None:
-    one = LinkRun(at=1000.0, node="spark2", facts={LOCAL: facts(RDMA)})
-    two = one.replace(
-        at=2000.0, measurements=(LinkMeasurement(tool=LinkTool.IPERF3, what="TCP", source=LOCAL, target="spark2"),)
-    )
-    three = one.replace(at=3000.0, node="spark3")
-    for run in (two, one, three):
-        keep_run(run, tmp_path)
-    (tmp_path / "notes.json").write_text("{}")
-    assert kept_runs(tmp_path) == (one, two, three)
-    assert kept_runs(tmp_path / "none") == ()

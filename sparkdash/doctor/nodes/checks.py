@@ -142,18 +142,6 @@ def kernel(pair: PairReadings) -> Iterator[CheckResult]:
             yield warn(f"kernel {found} of {box.shown} {WEDGED[1]}.", box.command(UPGRADE))
 
 
-@pair_check("processor", "Both boxes have the same processor, so that one image runs on both.")
-def processor(pair: PairReadings) -> Iterator[CheckResult]:
-    here, there = (box.known().arch for box in pair.boxes)
-    if here == there:
-        yield ok(f"{here} on both.")
-    else:
-        yield warn(
-            f"{here} on {pair.here.shown}, {there} on {pair.there.shown}: no image runs on both.",
-            "Use this node for profiles with an image of its own, and set `node:` in them.",
-        )
-
-
 @pair_check("clock", "The clocks agree.")
 def clock(pair: PairReadings) -> Iterator[CheckResult]:
     offset = pair.there.known().clock_offset_s

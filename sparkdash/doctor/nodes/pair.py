@@ -172,15 +172,6 @@ def cluster_check(name: str, about: str) -> Callable[[ClusterLook], ClusterLook]
 _RATE = re.compile(r"^([\d.]+) *Gb/sec")
 
 
-class Gid(NamedTuple):
-    """Entry of an RDMA port's GID table."""
-
-    place: int
-    gid: str
-    kind: str
-    """Type as sysfs tells it: `RoCE v2`, `IB/RoCE v1`."""
-
-
 class RdmaPort(NamedTuple):
     """Port of an RDMA device."""
 
@@ -190,15 +181,7 @@ class RdmaPort(NamedTuple):
     """State as sysfs tells it: `4: ACTIVE`."""
     rate_gbit_s: float | None
     netdevs: tuple[str, ...]
-    gids: tuple[Gid, ...]
     active_mtu: int | None = None
-
-    @property
-    def gid_index(self) -> int | None:
-        """Index of the RoCEv2 GID with an IPv4 address; None without one."""
-        mapped = "0" * 20 + "ffff"  # an IPv4 address stands in a GID as ::ffff:a.b.c.d
-        own = (each for each in self.gids if each.kind == "RoCE v2" and each.gid.replace(":", "").startswith(mapped))
-        return next((each.place for each in own), None)
 
 
 def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
@@ -209,7 +192,6 @@ def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
             state=str(port["state"]),
             rate_gbit_s=float(found[1]) if (found := _RATE.match(str(port["rate"]))) else None,
             netdevs=tuple(port["netdevs"]),
-            gids=tuple(Gid(each["index"], each["gid"], each["type"]) for each in port["gids"]),
             active_mtu=port.get("active_mtu"),
         )
         for port in section["ports"]

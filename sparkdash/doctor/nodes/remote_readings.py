@@ -111,7 +111,7 @@ def active_mtus() -> dict[str, int]:
 
 
 def hcas() -> dict[str, Any]:
-    """RDMA ports of sysfs: state, rate, interfaces, GIDs with their types (kernel ABI sysfs-class-infiniband)."""
+    """RDMA ports of sysfs: state, rate, interfaces (kernel ABI sysfs-class-infiniband)."""
     mtus = active_mtus()
     ports = [
         {
@@ -120,22 +120,12 @@ def hcas() -> dict[str, Any]:
             "state": text(INFINIBAND / device / "ports" / port / "state"),
             "rate": text(INFINIBAND / device / "ports" / port / "rate"),
             "netdevs": names_in(INFINIBAND / device / "device" / "net"),
-            "gids": gids(INFINIBAND / device / "ports" / port),
             "active_mtu": mtus.get(device),
         }
         for device in names_in(INFINIBAND)
         for port in names_in(INFINIBAND / device / "ports")
     ]
     return {"ports": ports}
-
-
-def gids(port: Path) -> list[dict[str, Any]]:
-    found = []
-    for index in sorted(map(int, names_in(port / "gids"))):
-        gid = text(port / "gids" / str(index))
-        if set(gid) - set("0:"):
-            found.append({"index": index, "gid": gid, "type": text(port / "gid_attrs" / "types" / str(index))})
-    return found
 
 
 def memory() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from sparkdash.host.podman.argv import PODMAN
 from sparkdash.host.thread import in_thread
 from sparkdash.nodes.directory import NodeDirectory
 from sparkdash.nodes.programs import ask
-from sparkdash.nodes.shipping.child import CopyMeter, SshAccess, disk_full, run_piped, run_watched
+from sparkdash.nodes.shipping.child import CopyMeter, SshAccess, run_piped, run_watched
 from sparkdash.nodes.shipping.weights import WeightsCopy, model_files
 from sparkdash.settings import Settings
 
@@ -70,7 +70,7 @@ class ImageCopy:
         """Copy the image; the node gives it the name that it has here.
 
         Raises:
-            HostError: image_missing, image_by_digest, disk_full, node_unreachable, runtime_failed.
+            HostError: image_missing, image_by_digest, node_unreachable, runtime_failed.
         """
         if "@" in image:
             raise HostError(
@@ -81,7 +81,6 @@ class ImageCopy:
         facts = self._facts(image, here=True)
         if facts is None:
             raise answers.image_missing("podman", image, "it is not on this box")
-        self._check_space(facts.size)
         self._meter.begin(CopyStep.SEND, facts.size)
         load = self._access.command(self._node, ["timeout", str(LOAD_S), "podman", "load", "--quiet"])
         saved, loaded = run_piped(["podman", "save", "--quiet", image], load, self._meter)
@@ -93,16 +92,6 @@ class ImageCopy:
         found = self._facts(image, here=False)
         if found is None or found.id != facts.id:
             raise self._failed("load", loaded)
-
-    def _check_space(self, needs: int) -> None:
-        """Check the space for the image, which podman writes twice: as a temporary copy, and into its store."""
-        root = self._ask(["podman", "info", "--format", "{{.Store.GraphRoot}}"]).out.strip() or "/var/lib/containers"
-        rows = [line.split() for line in self._ask(["df", "-Pk", "/var/tmp", root]).out.splitlines()[1:]]  # noqa: S108
-        disks = [row for row in rows if len(row) > 5]
-        for row in disks:
-            wanted = needs * sum(other[5] == row[5] for other in disks)
-            if wanted > int(row[3]) * 1024:
-                raise disk_full(self._node, row[5], wanted, int(row[3]) * 1024)
 
     def _facts(self, image: str, *, here: bool) -> ImageFacts | None:
         done = self._ask(["podman", "image", "inspect", image], here=here)
