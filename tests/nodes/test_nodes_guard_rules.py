@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import pytest
-
 from sparkdash.host.memory import guard
 from sparkdash.nodes.agent import remote_guard as remote_guard
 from sparkdash.nodes.agent.node_guard import GUARD, GuardedContainer, make_lease
@@ -39,12 +37,3 @@ def test_the_lease_of_a_node_has_the_floors_that_a_guard_there_would_have() -> N
     assert lease["floors"] == SPARK
     assert lease["act"] is True
     assert lease["engines"][0]["profile"] == "p"
-
-
-@pytest.mark.parametrize(("guard", "act"), [("act", True), ("warn", False)])
-def test_a_guard_that_only_warns_is_told_so(guard: str, act: bool) -> None:
-    assert make_lease(Settings.model_validate({"guard": guard}), TOTAL, [])["act"] is act
-
-
-def test_a_guard_that_is_off_gets_a_lease_that_ends_it() -> None:
-    assert make_lease(Settings(guard="off"), TOTAL, []) == {"stop": True}

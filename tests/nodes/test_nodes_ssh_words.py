@@ -68,11 +68,6 @@ def test_a_complaint_of_ssh_becomes_an_error_with_a_fix(said: str, code: str, wo
     assert len(found.message) < 500
 
 
-def test_refusals_are_told_from_silence() -> None:
-    codes = {said: ssh_errors.connection_error(NODE, said).code for said in (CHANGED, "Permission denied", "gone")}
-    assert [code in ssh_errors.REFUSALS for code in codes.values()] == [True, True, False]
-
-
 def test_a_changed_key_says_what_was_pinned_and_how_to_accept_it() -> None:
     found = ssh_errors.connection_error(NODE, CHANGED)
     assert f"pinned is {fingerprint(KEY)}" in found.message

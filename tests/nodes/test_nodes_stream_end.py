@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,51 +13,27 @@ import pytest
 from sparkdash.nodes.agent.figures import FiguresStream
 
 
-class ClosedPipe:
-    """A pipe whose other end is closed."""
+async def test_a_stream_that_is_cancelled_in_the_moment_of_its_end_is_cancelled() -> None:
+    """Its ssh has closed its pipes."""
+    code, is_awaited = asyncio.get_running_loop().create_future(), asyncio.Event()
 
-    def is_closing(self) -> bool:
-        return True
-
-    async def read(self, _size: int) -> bytes:
+    async def nothing(_size: int) -> bytes:
         return b""
 
-
-class EndingProcess:
-    """An ssh that has closed its pipes and whose end a test decides on."""
-
-    stdin = stdout = stderr = ClosedPipe()
-
-    def __init__(self) -> None:
-        self.code = asyncio.get_running_loop().create_future()
-        self.is_awaited = asyncio.Event()
-
-    async def wait(self) -> int:
-        self.is_awaited.set()
-        return int(await self.code)
-
-
-class EndingCommands:
-    """A connection whose only child is that process."""
-
-    def __init__(self, process: EndingProcess) -> None:
-        self.process = process
+    async def wait() -> int:
+        is_awaited.set()
+        return int(await code)
 
     @asynccontextmanager
-    async def child(self, argv: Sequence[str]) -> AsyncIterator[Any]:
-        yield self.process
+    async def child(_argv: Any) -> AsyncIterator[Any]:
+        pipe = SimpleNamespace(is_closing=lambda: True, read=nothing)
+        yield SimpleNamespace(stdin=pipe, stdout=pipe, stderr=pipe, wait=wait)
 
-    async def run(self, argv: Sequence[str], **_: object) -> Any:
-        raise NotImplementedError
-
-
-async def test_a_stream_that_is_cancelled_in_the_moment_of_its_end_is_cancelled() -> None:
-    process = EndingProcess()
-    stream = FiguresStream("spark2", EndingCommands(process), "me", lambda _: None)
-    following = asyncio.create_task(stream.follow(lambda: None))
+    connection: Any = SimpleNamespace(child=child)
+    following = asyncio.create_task(FiguresStream("spark2", connection, "me", print).follow(lambda: None))
     async with asyncio.timeout(20):
-        await process.is_awaited.wait()
-        process.code.set_result(255)
+        await is_awaited.wait()
+        code.set_result(255)
         await asyncio.sleep(0)  # the end is known, and not handed on yet
         following.cancel()
         with pytest.raises(asyncio.CancelledError):

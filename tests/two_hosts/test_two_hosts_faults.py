@@ -151,27 +151,6 @@ def test_a_changed_host_key_ends_the_engine_and_refuses_the_next_start_with_both
     until_gone(hosts, "b")
 
 
-def test_a_disk_that_is_full_at_the_start_is_named_with_its_box_and_nothing_stays(
-    daemon: HostDaemon, hosts: TwoHosts
-) -> None:
-    small = "/run/small"
-    hosts.run("b", "mkdir", "-p", small)
-    hosts.run("b", "mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", small)
-    hosts.run("b", "cp", "-a", "/var/lib/containers/.", small)
-    hosts.run("b", "mount", "--bind", small, "/var/lib/containers")
-    hosts.run("b", "dd", "if=/dev/zero", f"of={small}/fill", "bs=4k", check=False)
-    try:
-        begin(daemon)
-        failure = failure_of(daemon)
-        assert failure["code"] == "disk_full"
-        assert failure["message"].startswith(f"On spark2: The container {WORKER} could not start: ")
-        assert failure["hint"].startswith("On spark2: Make room: ")
-        until_gone(hosts, "a", "b")
-    finally:
-        hosts.run("b", "umount", "/var/lib/containers")
-        hosts.run("b", "umount", small)
-
-
 def test_an_image_of_the_same_name_that_differs_is_replaced_before_the_start_and_told(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
