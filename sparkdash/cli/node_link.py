@@ -211,9 +211,8 @@ async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[
     from sparkdash.nodes.link_bench import measure_link
 
     known = settings.load_settings()
-    async with open_boxes((node,), known.runtime, str(known.hf_home.expanduser())) as boxes:
-        (_, there), *_ = boxes.nodes
-        return await measure_link(boxes.here, there, node, progress, seconds=seconds, nccl=nccl)
+    async with open_boxes((node,), known.runtime, str(known.hf_home.expanduser())) as (here, [(_, there)]):
+        return await measure_link(here, there, node, progress, seconds=seconds, nccl=nccl)
 
 
 def _keep(run: LinkRun) -> None:

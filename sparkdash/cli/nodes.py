@@ -351,9 +351,9 @@ def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) 
 async def _log_in(node: Node, others: NodeTable, known: Settings) -> NodeFacts:
     from sparkdash.nodes.boxes import open_boxes, refuse_known_box
 
-    async with open_boxes((*others, node), known.runtime, str(known.hf_home.expanduser())) as boxes:
-        *rest, new = (box for _, box in boxes.nodes)
-        return refuse_known_box(new, (boxes.here, *rest))
+    async with open_boxes((*others, node), known.runtime, str(known.hf_home.expanduser())) as (here, there):
+        *rest, (_, new) = there
+        return refuse_known_box(new, (here, *(box for _, box in rest)))
 
 
 def _facts_text(facts: NodeFacts) -> str:

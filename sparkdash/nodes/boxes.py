@@ -92,18 +92,11 @@ async def ask_box(box: Box, modules: Modules, request: Mapping[str, object], *, 
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBoxes:
-    """Boxes of a command: this one, and each node with its connection."""
-
-    here: Box
-    nodes: tuple[tuple[Node, Box], ...]
-    connections: dict[str, NodeConnection]
-
-
 @asynccontextmanager
-async def open_boxes(nodes: Sequence[Node], program: str, hf_home: str) -> AsyncIterator[OpenBoxes]:
-    """Connect to all nodes at once and read the facts of every box; close the connections at the end.
+async def open_boxes(
+    nodes: Sequence[Node], program: str, hf_home: str
+) -> AsyncIterator[tuple[Box, list[tuple[Node, Box]]]]:
+    """Connect to all nodes at once and read the facts of every box, this one first; close the connections at the end.
 
     `program`: container runtime. Never raises for a silent node: its box has the reason.
     """
@@ -115,7 +108,7 @@ async def open_boxes(nodes: Sequence[Node], program: str, hf_home: str) -> Async
             _known(LOCAL, run_here, read_local_facts(program, hf_home)),
             *(_known(name, each.run, read_facts(each, program)) for name, each in connections.items()),
         )
-        yield OpenBoxes(here, tuple(zip(nodes, others, strict=True)), connections)
+        yield here, list(zip(nodes, others, strict=True))
 
 
 async def _known(name: str, run: RunProgram, facts: Awaitable[NodeFacts]) -> Box:

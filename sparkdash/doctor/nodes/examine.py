@@ -166,11 +166,11 @@ def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
 async def examine_registered(
     settings: Settings, nodes: Sequence[Node], names: Iterable[str] = ()
 ) -> tuple[NodeFinding, ...]:
-    async with open_boxes(nodes, settings.runtime, str(settings.hf_home.expanduser())) as boxes:
+    async with open_boxes(nodes, settings.runtime, str(settings.hf_home.expanduser())) as (here, others):
         probe = NodesProbe(
             settings=settings,
-            here=boxes.here,
-            nodes=boxes.nodes,
+            here=here,
+            nodes=others,
             profiles=partial(_profiles_for_several, settings),
             declared=read_topology(nodes_file()),
         )
