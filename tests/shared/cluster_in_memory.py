@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fake_cluster import OWNER, NodeInMemory, NodesInMemory
+import pytest
+from fake_cluster import OWNER, NodeInMemory, NodesInMemory, engine_spec
 
 from sparkdash.domain.container import LABEL_OWNER
+from sparkdash.errors import HostError
 from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.cluster.removal import PendingRemovals
 
@@ -54,6 +56,31 @@ def cluster_in(folder: Path, local: NodeInMemory, nodes: NodesInMemory) -> Clust
     swept: list[str] = []
     runtime.upkeep.on_swept = swept.append
     return Cluster(folder, local, nodes, runtime, pending, swept)
+
+
+@contextlib.asynccontextmanager
+async def running(cluster: Cluster) -> AsyncIterator[asyncio.Task[int]]:
+    """An engine over two nodes, whose end is waited for."""
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    try:
+        yield waiting
+    finally:
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def code_of(waiting: asyncio.Task[int]) -> int:
+    async with asyncio.timeout(LIMIT_S):
+        return await waiting
+
+
+async def loss_of(waiting: asyncio.Task[int]) -> HostError:
+    """The error with which the wait ends."""
+    with pytest.raises(HostError) as lost:
+        await code_of(waiting)
+    return lost.value
 
 
 async def until(holds: object) -> None:
