@@ -46,10 +46,9 @@ class ConnectionInMemory:
 
 
 class FiguresInMemory:
-    """A stream that ends with an error each time, until it is cancelled."""
+    """A stream that goes on until it is cancelled."""
 
     def __init__(self, _: Any) -> None:
-        self.runs = 0
         self.running = asyncio.Event()
         self.cancelled = False
         self.asked: Callable[[], object] = lambda: None
@@ -61,9 +60,6 @@ class FiguresInMemory:
         raise SILENT
 
     async def run(self) -> None:
-        self.runs += 1
-        if self.runs == 1:
-            raise SILENT
         self.running.set()
         try:
             await asyncio.Event().wait()
@@ -246,14 +242,11 @@ async def test_a_node_that_is_back_says_what_is_not_as_it_was_until_that_is_mend
     assert lived.link.state.status is NodeStatus.REACHABLE
 
 
-async def test_a_stream_of_figures_that_ends_is_begun_again_and_ends_with_the_connection(
-    live: Callable[..., Lived],
-) -> None:
+async def test_a_stream_of_figures_ends_with_the_connection(live: Callable[..., Lived]) -> None:
     lived = live()
     figures = lived.link.figures
     assert isinstance(figures, FiguresInMemory)
     await asyncio.wait_for(figures.running.wait(), 20)
-    assert figures.runs == 2
     lived.connection.ends = [SILENT] * 1000
     lived.connection.lose(SILENT)
     lived.connection.tried.clear()

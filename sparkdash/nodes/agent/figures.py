@@ -126,14 +126,11 @@ HEARTBEAT_S = 15.0
 """Longest pause between two questions."""
 FRESH_S = 3.0
 """Deadline of a question for the memory of now."""
-BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Pauses before the stream is begun again; the last one repeats."""
-STABLE_S = 60.0
-"""Life of a stream after which the pauses begin with the shortest again."""
+AGAIN_S = 2.0
+"""Pause before the stream is begun again."""
 QUESTIONS_LIMIT = 100
 PROBED_S = 60.0
 """Time after which a peer that nobody asks about is no longer probed."""
-REPORTS_KEPT = 200
 
 
 class NodeFigures:
@@ -175,8 +172,8 @@ class NodeFigures:
         """Our containers on the node that are paused, or of which a process is stopped."""
         self._probes: dict[tuple[str, str], float] = {}
         """Own and peer's addresses that are to be probed, with the time when that was last asked for."""
-        self._told: dict[str, None] = {}
-        """Reports of the guard that were handed on, the last ones."""
+        self._told = set[str]()
+        """Reports of the guard that were handed on."""
         self._heard = asyncio.Event()
         """Set while figures come."""
         self._tried = asyncio.Event()
@@ -228,11 +225,9 @@ class NodeFigures:
 
     async def run(self) -> None:
         """Follow the stream until cancelled, and begin it again whenever it ends."""
-        failures = 0
         asking = asyncio.create_task(self._keep_asking(), name="node questions")
         try:
             while True:
-                began = time.monotonic()
                 self._rates = LinkRates()
                 self._stream.allow(FIRST_S)
                 try:
@@ -240,8 +235,7 @@ class NodeFigures:
                 except (SparkdashError, OSError) as error:
                     told = error.text() if isinstance(error, SparkdashError) else f"{self.node}: {error}."
                     self._ended(told)
-                failures = 0 if time.monotonic() - began >= STABLE_S else failures + 1
-                await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await asyncio.sleep(AGAIN_S)
         finally:
             self._ended(None)
             asking.cancel()
@@ -278,10 +272,8 @@ class NodeFigures:
         """Report each kill once, and have the node forget those that were read."""
         for act in kills:
             if act.id not in self._told:
-                self._told[act.id] = None
+                self._told.add(act.id)
                 self._on_kill(act)
-        while len(self._told) > REPORTS_KEPT:
-            self._told.pop(next(iter(self._told)))
         if kills:
             self._ask([act.id for act in kills])
 

@@ -41,7 +41,6 @@ class LocalLinks:
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 KILL_S = 300.0
 """Age up to which a guard's report explains the end of a container."""
-KILLS_KEPT = 50
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,6 @@ class NodeWatch:
         LOG.warning(notice.text, code=notice.code, node=node)
         if act.container is not None:
             self._kills[act.container] = node, act, at
-            while len(self._kills) > KILLS_KEPT:
-                self._kills.pop(next(iter(self._kills)))
         if self._inputs is not None:
             if act.container is not None:
                 kill = GuardKill(

@@ -118,7 +118,7 @@ class NodeMonitor:
         tasks = [asyncio.create_task(self._refresh_facts())]
         try:
             if self.figures is not None:  # a node whose memory is not known is of no use yet
-                tasks.append(asyncio.create_task(self._follow(self.figures)))
+                tasks.append(asyncio.create_task(self.figures.run()))
                 with contextlib.suppress(SparkdashError):
                     await self.figures.fresh_memory()
             if not self._loss.is_set():
@@ -183,9 +183,3 @@ class NodeMonitor:
             self._stale.clear()
             with contextlib.suppress(SparkdashError):
                 self._take(await self._orders.read_facts(self.connection))
-
-    async def _follow(self, figures: NodeFigures) -> None:
-        while True:
-            with contextlib.suppress(SparkdashError):
-                await figures.run()
-            await asyncio.sleep(RETRY_S[0])
