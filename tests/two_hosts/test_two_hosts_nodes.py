@@ -127,28 +127,6 @@ async def test_the_directory_follows_its_registry(
         await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.full
-async def test_engines_of_a_silent_node_are_refused_with_the_reason(sshd: LocalSshd, tmp_path: Path) -> None:
-    registry = tmp_path / "nodes.toml"
-    node_file.add_node(registry, sshd.node)
-    sshd.stop()
-    directory = NodeDirectory(
-        NodeInputs(lambda: node_file.read_nodes(registry), BoxReader(), "true", "/srv/hf", "/srv/cache")
-    )
-    task = asyncio.create_task(directory.run())
-    try:
-        await directory.first_tries(30)
-        with pytest.raises(HostError, match="cannot be reached") as refused:
-            directory.launch_on((LOCAL, "spark2"))
-        assert refused.value.code == "node_unreachable"
-        with pytest.raises(HostError):
-            await directory.forward("spark2", 12345)
-        await directory.cancel_forward("spark2", 12345)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 # The commands
 
 
