@@ -21,7 +21,8 @@ _PREFIX = re.compile(
     r"(?:\d+(?:\.\d+){3} [A-Z] (?:\w+ +)?)?"  # 0.00.005.469 I srv of llama.cpp
 )
 
-_NODE = re.compile(r"\[[a-z0-9][a-z0-9-]{0,30}\] (?=\()")  # [spark2] before the lines of another node's vLLM
+_MARK = re.compile(r"\[[a-z0-9][a-z0-9-]{0,30}\] ")  # [spark2] before the lines of another node
+_NODE = re.compile(_MARK.pattern + r"(?=\()")  # of its vLLM
 
 
 @cache
@@ -235,15 +236,22 @@ def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] =
     clean = [masked(line) for line in lines]
     who, mark = _crashed_rank(clean)
     clean = [line for line in clean if line.startswith((mark, "sparkdash: "))]
-    tail = tuple(clean[-TAIL:])
     said = [line.removeprefix(mark) for line in clean]
     for known in (*own, *COMMON):
         if line := _last(said, _compiled(known.pattern)):
             message = f"{who} failed. {known.message}" if mark else known.message
             message = f"{message}: {detail(line)}"
+            tail = _tail(clean, line)
             return Failure(code=known.code, message=message, hint=known.hint, exit_code=exit_code, log_tail=tail)
-    code, message, hint = _unknown(said, exit_code, who)
-    return Failure(code=code, message=message, hint=hint, exit_code=exit_code, log_tail=tail)
+    raised = _root(said)
+    code, message, hint = _unknown(said, raised, exit_code, who)
+    return Failure(code=code, message=message, hint=hint, exit_code=exit_code, log_tail=_tail(clean, raised))
+
+
+def _tail(lines: Sequence[str], reason: str | None) -> tuple[str, ...]:
+    """Return the last lines; of an engine over several nodes those of the node whose line is the reason."""
+    mark = _MARK.match(reason or "") if lines and _FIRST_END.search(lines[-1]) else None
+    return tuple([line for line in lines if not mark or line.startswith((mark[0], "sparkdash: "))][-TAIL:])
 
 
 def _crashed_rank(lines: Sequence[str]) -> tuple[str, str]:
@@ -260,8 +268,8 @@ def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str | None:
     return next((line for line in reversed(lines) if pattern.search(line)), None)
 
 
-def _unknown(lines: Sequence[str], exit_code: int | None, who: str) -> tuple[str, str, str]:
-    if raised := _root(lines):
+def _unknown(lines: Sequence[str], raised: str | None, exit_code: int | None, who: str) -> tuple[str, str, str]:
+    if raised:
         return (
             "engine_crash",
             f"{who} died: {detail(raised)}",

@@ -300,6 +300,23 @@ def test_a_rank_on_another_box_that_crashed_is_named_with_its_own_lines_and_not_
     assert failure.log_tail == ("[spark2] INFO loading", f"[spark2] {said}", end)
 
 
+def test_a_rank_that_raised_and_lives_on_is_shown_with_its_own_lines_though_only_the_head_ended() -> None:
+    """As a vLLM 0.32 over two hosts ended whose second rank had no room for its cache."""
+    theirs = [
+        "[spark2] (Worker_TP1 pid=11) ERROR 11-30 03:33:26 [multiproc_executor.py:1063]     raise ValueError(",
+        "[spark2] (Worker_TP1 pid=11) ERROR 11-30 03:33:26 [multiproc_executor.py:1063] ValueError: Too little memory.",
+    ]
+    heads = [
+        "RuntimeError: Worker failed with error 'Too little memory.', please check the stack trace above",
+        "    raise RuntimeError(",
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}",
+    ]
+    end = "sparkdash: rank 0 on this box ended the engine: its container ended with exit code 1."
+    failure = adapter(EngineKind.VLLM).classify([*theirs, *heads, end], 1)
+    assert failure.message == "The engine died: [spark2] ValueError: Too little memory."
+    assert failure.log_tail == (*theirs, end)
+
+
 @pytest.mark.parametrize(("rank", "box"), [(0, "this box"), (1, "spark2")])
 def test_a_rank_that_was_killed_without_a_word_is_named_by_its_box(rank: int, box: str) -> None:
     end = f"sparkdash: rank {rank} on {box} ended the engine: its container ended with exit code 137."

@@ -139,7 +139,7 @@ def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon,
 def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_is_left_on_either_host(
     spark: HostDaemon, hosts: TwoHosts
 ) -> None:
-    """The last words of both hosts are kept."""
+    """The last words of its host are kept."""
     with ask(spark, "duo/ray", max_tokens=3000, stream=True) as stream:
         assert stream.readline().startswith(b"data: {")
         hosts.run("b", "pkill", "-KILL", "-f", RANK)
@@ -152,7 +152,6 @@ def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_i
     state = spark.until_state(lambda state: state["engines"]["duo/ray"]["state"] == "failed")
     failure = state["engines"]["duo/ray"]["failure"]
     assert any(line.startswith("[spark-b] ") for line in failure["log_tail"]), failure
-    assert any(line.startswith("(APIServer") for line in failure["log_tail"]), failure
     until(lambda: not (hosts.containers("a") or hosts.containers("b")))
     assert (ranks(hosts, "a"), ranks(hosts, "b")) == (0, 0)
 
