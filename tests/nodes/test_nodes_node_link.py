@@ -11,7 +11,7 @@ import pytest
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import Link, Node, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
-from sparkdash.nodes.returned import differences
+from sparkdash.nodes.shared_links import differences
 from sparkdash.nodes.ssh import node_monitor
 from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
 

@@ -1,8 +1,6 @@
 """Cluster runtime: engines on this box and on other nodes behind one Runtime, each known by its head's name.
 
-DESIGN.md has the reasons.
-
-What runs on this box alone goes straight to the local runtime.
+What runs on this box alone goes straight to the local runtime. DESIGN.md has the reasons.
 """
 
 from __future__ import annotations
@@ -13,18 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import suppress
 
 from sparkdash.domain.container import (
-    ENV_MARK,
-    LABEL_FINGERPRINT,
     LABEL_HEAD,
-    LABEL_NODES,
     LABEL_OWNER,
-    LABEL_PROFILE,
     ContainerInfo,
     ContainerSpec,
     ContainerState,
     Leftovers,
     PullProgress,
-    engine_mark,
 )
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
@@ -46,6 +39,7 @@ from sparkdash.nodes.cluster.groups import (
     Member,
     alone,
     group_containers,
+    labelled,
     members_of,
 )
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, NodeRuntimes, naming, placed_on
@@ -177,7 +171,7 @@ class ClusterRuntime:
                     await self._others.forward(engine.head_node, spec.port)
                     await refuse_taken_port(engine.head_node, spec.port)
             for part in (*spec.workers, spec):
-                started = await self._start_one(spec.name, _labelled(part, spec, engine, self._owner), begun)
+                started = await self._start_one(spec.name, labelled(part, spec, engine, self._owner), begun)
         except BaseException:
             await asyncio.shield(self._stopping.undo(engine, begun))
             raise
@@ -327,13 +321,3 @@ class ClusterRuntime:
 
 def _removal_of(container: ContainerInfo) -> PendingRemoval:
     return PendingRemoval(node=container.node, head=container.name, container=container.name)
-
-
-def _labelled(part: ContainerSpec, head: ContainerSpec, engine: EngineMembers, owner: str) -> ContainerSpec:
-    """Return one container's own specification, with the labels and the mark by which it is found again."""
-    labels = {LABEL_OWNER: owner, **part.labels, LABEL_NODES: ",".join(engine.nodes)}
-    env = {ENV_MARK: engine_mark(owner, part.name), **part.env}
-    if part is not head:
-        shared = {key: value for key, value in head.labels.items() if key in (LABEL_PROFILE, LABEL_FINGERPRINT)}
-        labels = {**shared, **labels, LABEL_HEAD: head.name}
-    return part.replace(labels=labels, env=env, workers=())

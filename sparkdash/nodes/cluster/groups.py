@@ -9,13 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkdash.domain.container import (
+    ENV_MARK,
     LABEL_FINGERPRINT,
     LABEL_HEAD,
     LABEL_NODES,
+    LABEL_OWNER,
     LABEL_PORT,
+    LABEL_PROFILE,
     ContainerInfo,
     ContainerSpec,
     ContainerState,
+    engine_mark,
 )
 from sparkdash.domain.node import LOCAL
 
@@ -86,6 +90,16 @@ class Grouped:
 def members_of(spec: ContainerSpec) -> EngineMembers:
     parts = (spec, *spec.workers)
     return EngineMembers(tuple(Member(spec.name, part.node, part.name) for part in parts), spec.port)
+
+
+def labelled(part: ContainerSpec, head: ContainerSpec, engine: EngineMembers, owner: str) -> ContainerSpec:
+    """Return one container's own specification, with the labels and the mark by which it is found again."""
+    labels = {LABEL_OWNER: owner, **part.labels, LABEL_NODES: ",".join(engine.nodes)}
+    env = {ENV_MARK: engine_mark(owner, part.name), **part.env}
+    if part is not head:
+        shared = {key: value for key, value in head.labels.items() if key in (LABEL_PROFILE, LABEL_FINGERPRINT)}
+        labels = {**shared, **labels, LABEL_HEAD: head.name}
+    return part.replace(labels=labels, env=env, workers=())
 
 
 def alone(node: str, container: str) -> EngineMembers:
