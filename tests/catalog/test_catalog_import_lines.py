@@ -39,7 +39,8 @@ command: |
 """
 READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "a here-document with YAML is a script's": (
-        f"#!/bin/bash\ncat > c.yaml <<EOF\nmodels:\n  a: 1\nruntime: x\nEOF\npodman run {IMAGE} --model a/b\n", {"image": IMAGE}, ()),
+        f"#!/bin/bash\ncat > c.yaml <<EOF\nmodels:\n  a: 1\nruntime: x\nEOF\npodman run {IMAGE} --model a/b\n",
+        {"image": IMAGE}, ()),
     "a subshell": ("(cd /x && vllm serve a/b --dtype auto)", {"args": {"dtype": "auto"}}, ("!cd /x",)),
     "the script's arguments": (
         'MODEL=${1:-a/b}\nLEN="${2:-4096}"\nvllm serve "$MODEL" --max-model-len $LEN ${@:+--seed 1} --dtype auto\n',
@@ -49,39 +50,50 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         {"args": {"default-chat-template-kwargs": {"enable_thinking": False}, "x": {"y": None, "z": True}}}, ()),
     "short dotted names": (
         "vllm serve a/b -cc.pass_config.fuse=true -cc.partition=false -sc.method mtp",
-        {"args": {"compilation-config": {"pass_config": {"fuse": True}, "partition": False}, "speculative-config": {"method": "mtp"}}}, ()),
+        {"args": {"compilation-config": {"pass_config": {"fuse": True}, "partition": False},
+            "speculative-config": {"method": "mtp"}}}, ()),
     "a list in one word": (
         "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora",
         {"args": {"disable-access-log-for-endpoints": "/health,/metrics", "enable-lora": True}}, ()),
     "a switch before the model": (
-        "vllm serve -dc {} --log-error-stack a/b", {"args": {"diffusion-config": {}, "log-error-stack": True}, "models": AB}, ()),
-    "SGLang's own command": ("sglang serve --model-path a/b --skip-tokenizer-init", {"args": {"skip-tokenizer-init": True}, "models": AB}, ()),
+        "vllm serve -dc {} --log-error-stack a/b",
+        {"args": {"diffusion-config": {}, "log-error-stack": True}, "models": AB}, ()),
+    "SGLang's own command": ("sglang serve --model-path a/b --skip-tokenizer-init",
+        {"args": {"skip-tokenizer-init": True}, "models": AB}, ()),
     "llama.cpp's short flags": (
         "llama-server -m /m.gguf -dr x -lm mlock -nr -fit on -ndio -ot exps=CPU -ot attn=CUDA0 -ts 1,1 --lora a.gguf --lora b.gguf -ncmoe 3",
         {"models": {"target": {"path": "/m.gguf"}}, "args": {
-            "docker-repo": "x", "load-mode": "mlock", "no-repack": True, "fit": "on", "no-direct-io": True, "tensor-split": "1,1",
+            "docker-repo": "x", "load-mode": "mlock", "no-repack": True, "fit": "on", "no-direct-io": True,
+            "tensor-split": "1,1",
             "override-tensor": ["exps=CPU", "attn=CUDA0"], "lora": ["a.gguf", "b.gguf"], "n-cpu-moe": 3}}, ()),
     "vLLM's short flags, and an unknown one": (
         "vllm serve a/b -O3 -dcp 2 -zz 9", {"args": {"optimization-level": 3, "decode-context-parallel-size": 2}},
         ("unknown: -zz: a short flag that is not known, left out with its value",)),
     "a recipe's default with hyphens": (
-        f"{RECIPE}defaults: {{max-num-seqs: 16}}\ncommand: vllm serve a/b --max-num-seqs {{max-num-seqs}}\n", {"args": {"max-num-seqs": 16}}, ()),
-    "doubled braces of a recipe": (f"recipe_version: '1'\n{BRACES}", {"args": {"media-io-kwargs": {"video": {"fps": 2}}}}, ()),
-    "doubled braces of a later one": (f"recipe_version: '2'\n{BRACES}", {"args": {"media-io-kwargs": {"video": {"fps": 2}}}}, ()),
+        f"{RECIPE}defaults: {{max-num-seqs: 16}}\ncommand: vllm serve a/b --max-num-seqs {{max-num-seqs}}\n",
+        {"args": {"max-num-seqs": 16}}, ()),
+    "doubled braces of a recipe": (f"recipe_version: '1'\n{BRACES}",
+        {"args": {"media-io-kwargs": {"video": {"fps": 2}}}}, ()),
+    "doubled braces of a later one": (f"recipe_version: '2'\n{BRACES}",
+        {"args": {"media-io-kwargs": {"video": {"fps": 2}}}}, ()),
     "a recipe for one box": (
-        f"{SOLO}--distributed-executor-backend ray\n", {"args": {}, "nodes": None}, ("tensor-parallel-size", "--distributed-executor-backend")),
+        f"{SOLO}--distributed-executor-backend ray\n", {"args": {}, "nodes": None},
+        ("tensor-parallel-size", "--distributed-executor-backend")),
     "a recipe for one box, its drafter too": (
         SOLO + """--speculative-config '{{"method":"dflash","model":"c/d","draft_tensor_parallel_size":{tensor_parallel}}}'\n""",
-        {"args": {"speculative-config": {"method": "dflash", "model": "{drafter}"}}}, ("draft_tensor_parallel_size: solo_only",)),
+        {"args": {"speculative-config": {"method": "dflash", "model": "{drafter}"}}},
+        ("draft_tensor_parallel_size: solo_only",)),
     "labels of a case are no steps": (
         'case "$1" in\n  nomic)\n    X="--max-num-seqs 4"\n    ;;\n  a|*) X= ;;\nesac\nvllm serve a/b --dtype auto\n',
         {"args": {"dtype": "auto"}}, ("!a step beside the engine",)),
     "an argument that must be given is one word": (
-        "R=${1:?usage: x.sh recipes/<model>.env}\nvllm serve a/b --dtype auto\n", {"args": {"dtype": "auto"}}, ("!a step beside the engine",)),
+        "R=${1:?usage: x.sh recipes/<model>.env}\nvllm serve a/b --dtype auto\n", {"args": {"dtype": "auto"}},
+        ("!a step beside the engine",)),
     "an array that the script never fills": (
         f'podman run ${{m[@]+"${{m[@]}}"}} {IMAGE} --model a/b\n', {"image": IMAGE}, ("${m[@]+",)),
     "blanks behind a continuation": (
-        f"podman run \\ \n  {IMAGE} --model a/b \\\t \n --dtype auto\n", {"args": {"dtype": "auto"}}, ("rewritten: \\:",)),
+        f"podman run \\ \n  {IMAGE} --model a/b \\\t \n --dtype auto\n", {"args": {"dtype": "auto"}},
+        ("rewritten: \\:",)),
     "aliases inside of anchors": (
         'x-env: &env {A: "1"}\nx-base: &base\n  image: vllm/vllm-openai\n  environment: *env\n'
         "services:\n  a: {<<: *base, command: --model a/b}\n", {"env": {"A": "1"}}, ()),
@@ -89,24 +101,30 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         'OPTS="-e A=1 --gpus all"\nEXTRA="--max-num-seqs 4 --enforce-eager"\nNONE=\n'
         'podman run $OPTS $NONE img vllm serve a/b $EXTRA --chat-template "a $EXTRA" --x=1$NONE',
         {"env": {"A": "1"}, "gpu": None, "args": {
-            "max-num-seqs": 4, "enforce-eager": True, "chat-template": "a --max-num-seqs 4 --enforce-eager", "x": 1}}, ()),
-    "white space within a variable": (f"{SPACED}vllm serve a/b --x 80${{TP:+ --seed $TP}}", {"args": {"x": 80, "seed": 2}}, ()),
+            "max-num-seqs": 4, "enforce-eager": True, "chat-template": "a --max-num-seqs 4 --enforce-eager", "x": 1}},
+            ()),
+    "white space within a variable": (f"{SPACED}vllm serve a/b --x 80${{TP:+ --seed $TP}}",
+        {"args": {"x": 80, "seed": 2}}, ()),
     "white space before it": (f"{SPACED}vllm serve a/b $PORT$SEED", {"args": {"max-num-seqs": 4, "seed": 2}}, ()),
-    "white space behind it": (f"{SPACED}vllm serve a/b $PORT_AND$NONE--seed 2", {"args": {"max-num-seqs": 4, "seed": 2}}, ()),
+    "white space behind it": (f"{SPACED}vllm serve a/b $PORT_AND$NONE--seed 2",
+        {"args": {"max-num-seqs": 4, "seed": 2}}, ()),
     "steps beside the engine": (
         "podman run img bash -c 'cd /w && pip install flash-x && export VLLM_A=1 && VLLM_B=2 vllm serve a/b'",
         {"env": {"VLLM_A": "1", "VLLM_B": "2"}}, ("dropped: pip install flash-x: a step beside the engine", "!cd /w")),
     "exported variables, secrets only by name": (
-        "export VLLM_A=1 HF_TOKEN=hf_abc\nvllm serve a/b", {"env": {"VLLM_A": "1"}, "env_from": ["HF_TOKEN"]}, ("!hf_abc",)),
+        "export VLLM_A=1 HF_TOKEN=hf_abc\nvllm serve a/b", {"env": {"VLLM_A": "1"}, "env_from": ["HF_TOKEN"]},
+        ("!hf_abc",)),
     "exported variables that a container names": (
         "export CACHE=/c HF_TOKEN=hf_abc\npodman run -e CACHE -e HF_TOKEN img vllm serve a/b",
         {"env": {"CACHE": "/c"}, "env_from": ["HF_TOKEN"]}, ("!hf_abc",)),
     "a word in angle brackets is a redirection": (
-        "vllm serve a/b --data-parallel-address <leader_ip> --seed 1 2>&1 >/dev/null", {}, ("dropped: <leader_ip: is a redirection", "!/dev/null")),
+        "vllm serve a/b --data-parallel-address <leader_ip> --seed 1 2>&1 >/dev/null", {},
+        ("dropped: <leader_ip: is a redirection", "!/dev/null")),
     "flags of another branch": (
         'if [ -n "$A" ]; then\nM="--gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G"\nelse\n'
         'M="--gpu-memory-utilization 0.9"\nfi\nvllm serve a/b $M\n',
-        {"args": {"gpu-memory-utilization": 0.9}}, ("dropped: $M", "not --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G")),
+        {"args": {"gpu-memory-utilization": 0.9}},
+        ("dropped: $M", "not --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G")),
     "a comment with a macro of several lines": (
         "macros:\n  engine: >\n    /opt/llama-server-ec9e0301 --port ${PORT}\n"
         "models:\n  one:\n    cmd: |\n      # ${engine} is above\n      ${engine}\n      --model /m.gguf\n      --ctx-size 8192\n",
@@ -119,9 +137,11 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         "models:\n  one:\n    cmd: /bin/sh -c 'exec env A=/x /opt/llama-server --model /m.gguf -c 8192 2>>/var/log/x'\n",
         {"command": ["/opt/llama-server"], "args": {"ctx-size": 8192}}, ()),
     "groups": (
-        "models:\n  A: {cmd: llama-server -m /a.gguf}\ngroups:\n  both: {swap: false, members: [A]}\n", {"profile": "A"},
+        "models:\n  A: {cmd: llama-server -m /a.gguf}\ngroups:\n  both: {swap: false, members: [A]}\n",
+        {"profile": "A"},
         ("groups: sparkdash decides by measured memory what runs together",)),
-    "a model after a flag with one value": ("vllm serve --max-model-len 4096 own/model", {"models": {"target": {"hf": "own/model"}}}, ()),
+    "a model after a flag with one value": ("vllm serve --max-model-len 4096 own/model",
+        {"models": {"target": {"hf": "own/model"}}}, ()),
     "a list that is not known to be one": (
         "vllm serve own/model --own-flag a b c", {"args": None},
         ("unknown: --own-flag a b c: has 3 values, and is not known to take a list",)),
@@ -148,7 +168,8 @@ podman run img vllm serve a/b "${ARGS[@]}"
 """, {"args": {"max-num-seqs": 8}}, ("not --speculative-config",)),
     "an exported text that a branch replaces": (
         "export A=zzz P=/a\nif true; then\n  export A=2 P+=/b\nfi\nvllm serve a/b --seed $A\n",
-        {"args": {"seed": 2}, "env": {"A": "2", "P": "/a/b"}}, ("$A: is assigned more than once and the last text holds, not zzz",)),
+        {"args": {"seed": 2}, "env": {"A": "2", "P": "/a/b"}},
+        ("$A: is assigned more than once and the last text holds, not zzz",)),
     "a text of another branch whose flags are the same": (
         'case "$1" in\n a) M=a/small; D="--seed 1" ;;\n b) M=a/big; D="--seed 2" ;;\nesac\nvllm serve $M $D\n',
         {"models": {"target": {"hf": "a/big"}}},
@@ -157,7 +178,8 @@ podman run img vllm serve a/b "${ARGS[@]}"
         """docker run img sh -c 'exec vllm serve "$1" --max-num-seqs "$2"' sh a/b 4 zzz""",
         {"models": AB, "args": {"max-num-seqs": 4}}, ("unknown: zzz: ",)),
     "all arguments of a shell's script": (
-        """docker run img bash -c 'vllm serve a/b "$@"' -- --dtype auto""", {"models": AB, "args": {"dtype": "auto"}}, ()),
+        """docker run img bash -c 'vllm serve a/b "$@"' -- --dtype auto""", {"models": AB, "args": {"dtype": "auto"}},
+        ()),
     "an own build of vLLM, by its image and its model": (
         "docker run opea/vllm-gaudi:1.4 --model a/b --dtype auto", {"engine": "vllm", "models": AB}, ()),
     "names of a llama-swap configuration that lead nowhere": (
@@ -173,7 +195,8 @@ PodmanArgs=--health-cmd="curl -sf http://localhost:8080/health || exit 1" --shm-
 Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
 """, {"image": "vllm/vllm-openai:v1", "shm_size": "4g", "args": {"default-chat-template-kwargs": {"a": "b c"}}}, ()),
     "a line of a unit that a later one replaces": (
-        "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model a/zzz\nExec=--model c/d\n", {"models": {"target": {"hf": "c/d"}}},
+        "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model a/zzz\nExec=--model c/d\n",
+        {"models": {"target": {"hf": "c/d"}}},
         ("Container.Exec: is given more than once; the last one holds, not --model a/zzz",)),
     "a text that is evaluated": (
         'C="vllm serve a/b"\nC+=" --seed 5"\neval "$C --dtype auto"\n', {"args": {"seed": 5, "dtype": "auto"}}, ()),
@@ -182,7 +205,8 @@ Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
         f"services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: {style}\n      --model a/b \\\n      --seed 5\n",
         {"models": AB, "args": {"seed": 5}}, ()) for style in "|>"},
     **{line: (line, {"models": {"target": {"path": "/m.gguf"}}, "args": args}, (told,)) for line, args, told in (
-        ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}, NO_WORDS), ("llama-server -m /m.gguf ${MORE}", None, NO_WORDS),
+        ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}, NO_WORDS),
+        ("llama-server -m /m.gguf ${MORE}", None, NO_WORDS),
         ("llama-server $MORE -m /m.gguf -c 4096", {"ctx-size": 4096}, NO_WORDS),
         ('llama-server -m /m.gguf -np 2 "$@"', {"parallel": 2}, NO_WORDS),
         ("llama-server -m /m.gguf -np 2 > log 2>&1", {"parallel": 2}, REDIRECTED),
@@ -192,17 +216,22 @@ Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
         f"m=(-v /a:/b)\npodman run {word} {IMAGE} --model a/b\n",
         {"image": IMAGE, "mounts": [{"source": "/a", "target": "/b", "read_only": False}]}, ())
        for word in ('${m[@]+"${m[@]}"}', '${m[@]:+"${m[@]}"}', '"${m[@]:-}"', '"${m[@]-}"', "${m[@]}")},
-    **{line: (f"{line}\nvllm serve a/b\n", {"models": AB}, ("another script, which is not read",)) for line in (". ./.env", 'source "$HOME/x.env"')},
+    **{line: (f"{line}\nvllm serve a/b\n", {"models": AB},
+        ("another script, which is not read",)) for line in (". ./.env", 'source "$HOME/x.env"')},
     **{program: (f"/opt/{program} -m /m/a.gguf", {"command": [f"/opt/{program}"]}, ())
        for program in ("llama-server-latest", "llama-server-cuda13", "llama-server-b6500")},
     **{line: (line, {"engine": "vllm", "models": AB, "args": {"seed": 1}}, ()) for line in (
         "docker run eugr/spark-vllm:1 serve a/b --seed 1", "nerdctl run img vllm serve a/b --seed 1",
         'docker run --entrypoint \'["vllm", "serve"]\' img a/b --seed 1',
-        "Y=a\npodman run img vllm serve ${X:-$Y/b} --seed ${S:-${T:-1}}", "podman run img vllm serve a/b ${DEBUG:+--debug} --seed 1",
-        "podman run img bash -c -i 'vllm serve a/b --seed 1'", "podman run img bash -i -lc 'exec vllm serve a/b --seed 1'",
-        'bash -lc "vllm serve a/b --seed 1"', "sudo -E podman run img vllm serve a/b --seed 1", "$ podman run img vllm serve a/b --seed 1",
+        "Y=a\npodman run img vllm serve ${X:-$Y/b} --seed ${S:-${T:-1}}",
+        "podman run img vllm serve a/b ${DEBUG:+--debug} --seed 1",
+        "podman run img bash -c -i 'vllm serve a/b --seed 1'",
+        "podman run img bash -i -lc 'exec vllm serve a/b --seed 1'",
+        'bash -lc "vllm serve a/b --seed 1"', "sudo -E podman run img vllm serve a/b --seed 1",
+        "$ podman run img vllm serve a/b --seed 1",
         "uv run --with ray vllm serve a/b --seed 1", "cat > note <<'EOF'\n  it's open (\nEOF\nvllm serve a/b --seed 1",
-        "python3.12 -m vllm.entrypoints.openai.api_server --model a/b --seed 1", "/opt/bin/vllm-0.19.1 serve a/b --seed 1",
+        "python3.12 -m vllm.entrypoints.openai.api_server --model a/b --seed 1",
+        "/opt/bin/vllm-0.19.1 serve a/b --seed 1",
     )},
 }  # fmt: skip
 
