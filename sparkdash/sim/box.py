@@ -204,7 +204,6 @@ class SimulatedNodes:
         self._samples: dict[str, NodeSample] = {}
         self._read_at = -math.inf
         self._last_links: dict[str, tuple[LinkSample, float]] = {}
-        self._returned: list[Callable[[str], None]] = []
         self.on_change: Callable[[dict[str, NodeState]], object] = lambda _: None
 
     @property
@@ -217,18 +216,18 @@ class SimulatedNodes:
 
     @property
     def samples(self) -> Mapping[str, NodeSample]:
-        """Figures of the other nodes, a silent one's as they were, and of the link of LOCAL."""
+        """Figures of the other nodes, and of the link of LOCAL."""
         now = self._clock()
         if not 0 <= now - self._read_at < SAME_S:
             self._read_at = now
-            self._samples |= {name: self._sample(name, now) for name in self._states if self._is_up(name)}
+            self._samples |= {name: self._sample(name, now) for name in self._states}
             self._samples[LOCAL] = NodeSample(at=now, links=self._links(now))
         return self._samples
 
     def memory(self, node: str) -> Memory | None:
         if node == LOCAL:
             return self._boxes[LOCAL].memory()
-        sample = self.samples.get(node) if self._is_up(node) else None
+        sample = self.samples.get(node)
         return sample.memory if sample else None
 
     async def fresh_memory(self, node: str) -> Memory:
@@ -261,7 +260,7 @@ class SimulatedNodes:
         return find_cables(offered, self._topology) if len(offered) > 2 else {}
 
     def reachable(self, name: str) -> bool:
-        return name in self._states and self._is_up(name)
+        return name in self._states
 
     async def first_tries(self, limit_s: float) -> None:
         pass
@@ -277,32 +276,16 @@ class SimulatedNodes:
         pass
 
     def on_return(self, called: Callable[[str], None]) -> None:
-        self._returned.append(called)
-
-    def change(self, name: str, status: NodeStatus, reason: str | None = None) -> None:
-        before = self._states[name]
-        self._states[name] = before.replace(status=status, since=self._clock(), reason=reason)
-        self._read_at = -math.inf
-        self.on_change(dict(self._states))
-        if status is NodeStatus.REACHABLE and before.status is not status:
-            for called in self._returned:
-                called(name)
+        """Call nobody: no simulated node is ever away."""
 
     def set_pending(self, name: str, containers: tuple[str, ...]) -> None:
         if self._states[name].owed != containers:
             self._states[name] = self._states[name].replace(owed=containers)
             self.on_change(dict(self._states))
 
-    def _is_up(self, name: str) -> bool:
-        return name == LOCAL or self._states[name].status is NodeStatus.REACHABLE
-
     def _refuse(self, name: str) -> None:
         if name not in self._boxes:
             raise HostError(f"There is no node {name}.", code="node_unknown")
-        if not self._is_up(name):
-            raise HostError(
-                f"{name} cannot be reached: it is simulated as {self._states[name].status}.", code="node_unreachable"
-            )
 
     def _first(self, name: str) -> NodeState:
         facts = NodeFacts(
@@ -322,15 +305,10 @@ class SimulatedNodes:
         elsewhere = {name for node in self._states for name in self._boxes[node].engines()}
         shared = sum(busy for name, busy in self._boxes[LOCAL].busy().items() if name in elsewhere)
         rate = SHARED_BYTES_S * min(1.0, shared) * (1 + 0.04 * math.sin(now))
-        up = any(map(self._is_up, self._states))
-        tcp = IDLE_BYTES_S if up else 0.0
-        rdma = rate if up else 0.0
-        return (
-            self._carried(LinkSample(name=HCA, rdma=True, received_bytes_s=rdma, sent_bytes_s=rdma * 0.97,
-                                     errors=0, up=up, rate_gbit_s=RATE_GBIT_S), now),
-            self._carried(LinkSample(name=INTERFACE, received_bytes_s=tcp, sent_bytes_s=tcp,
-                                     errors=0, up=up, rate_gbit_s=RATE_GBIT_S), now),
-        )  # fmt: skip
+        rdma = LinkSample(name=HCA, rdma=True, received_bytes_s=rate, sent_bytes_s=rate * 0.97)
+        tcp = LinkSample(name=INTERFACE, received_bytes_s=IDLE_BYTES_S, sent_bytes_s=IDLE_BYTES_S)
+        links = (link.replace(errors=0, up=True, rate_gbit_s=RATE_GBIT_S) for link in (rdma, tcp))
+        return tuple(self._carried(link, now) for link in links)
 
     def _carried(self, link: LinkSample, now: float) -> LinkSample:
         """Return the link with the bytes that it has carried at these rates since its first sample."""

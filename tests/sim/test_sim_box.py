@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
-from sparkdash.domain.event import NodesChanged
-from sparkdash.domain.node import LOCAL, NodeStatus
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import registry
 from sparkdash.engines.containers import LaunchContext
@@ -279,34 +278,3 @@ def test_the_link_is_busy_while_an_engine_on_both_boxes_computes(tmp_path: Path)
     assert rate() == 0
     ClaimFile("both", tmp_path / "b", pid=os.getppid()).write(GIB, 0.9)
     assert rate() > 300e6
-
-
-async def test_a_box_that_falls_silent_keeps_its_last_figures_and_answers_nothing(tmp_path: Path) -> None:
-    now = [100.0]
-    nodes = SimulatedNodes(
-        SimBox(tmp_path / "a"), {SPARK2: SimBox(tmp_path / "b")}, {}, folder=tmp_path, clock=lambda: now[0]
-    )
-    told: list[NodesChanged] = []
-    back: list[str] = []
-    nodes.on_change = lambda states: told.append(NodesChanged(nodes=states))
-    nodes.on_return(back.append)
-    before = nodes.samples[SPARK2]
-    nodes.change(SPARK2, NodeStatus.UNREACHABLE, "The cable is out.")
-    now[0] += 30
-    assert nodes.samples[SPARK2] == before
-    assert nodes.samples[LOCAL].at == before.at + 30
-    assert all(link.up is False for link in nodes.samples[LOCAL].links)
-    assert nodes.memory(SPARK2) is None
-    assert nodes.memory(LOCAL) is not None
-    for ask in (lambda: nodes.launch_on((SPARK2,)), lambda: nodes.runtime(SPARK2)):
-        with pytest.raises(HostError) as caught:
-            ask()
-        assert caught.value.code == "node_unreachable"
-    with pytest.raises(HostError):
-        await nodes.fresh_memory(SPARK2)
-    nodes.set_pending(SPARK2, ("sparkdash-both",))
-    nodes.change(SPARK2, NodeStatus.REACHABLE)
-    assert [one.nodes[SPARK2].status for one in told] == [NodeStatus.UNREACHABLE] * 2 + [NodeStatus.REACHABLE]
-    assert told[1].nodes[SPARK2].owed == ("sparkdash-both",)
-    assert back == [SPARK2]
-    assert nodes.samples[SPARK2].at == now[0]
