@@ -9,7 +9,10 @@ import random
 import struct
 import sys
 from array import array
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import tiny_gguf
 
@@ -36,6 +39,22 @@ def layout(layers: int, tokens: int) -> dict[str, tuple[int, ...]]:
     return shapes | {"output.weight": (WIDTH, tokens)}
 
 
+def padded(size: int) -> int:
+    return size + -size % tiny_gguf.ALIGNMENT
+
+
+def header(facts: Mapping[str, tuple[int, Any]], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """All that stands before the weights: 32-bit floats (type 0), each tensor padded."""
+    infos, at = b"", 0
+    for name, shape in shapes.items():
+        infos += tiny_gguf.text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, at)
+        at += padded(4 * prod(shape))
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(facts))
+    for key, (kind, value) in facts.items():
+        head += tiny_gguf.text(key) + struct.pack("<I", kind) + tiny_gguf.packed(kind, value)
+    return (head + infos).ljust(padded(len(head + infos)), b"\0")
+
+
 def write(file: Path, mib: int) -> None:
     """Write about `mib` MiB: as many layers as that takes, 60 MiB each."""
     tokens, merges = tiny_gguf.vocabulary()
@@ -47,23 +66,15 @@ def write(file: Path, mib: int) -> None:
     }
     chance = random.Random(11)
     block = array("f", (chance.gauss(0, 0.02) for _ in range(MIB // 4))).tobytes()
-    infos, at, sizes = b"", 0, []
-    for name, shape in layout(layers, len(tokens)).items():
-        size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        infos += tiny_gguf.text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, at)
-        sizes.append(size)
-        at += size + -size % tiny_gguf.ALIGNMENT
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(sizes), len(facts))
-    for key, (kind, value) in facts.items():
-        head += tiny_gguf.text(key) + struct.pack("<I", kind) + tiny_gguf.packed(kind, value)
-    head += infos
+    shapes = layout(layers, len(tokens))
     with file.open("wb") as out:
-        out.write(head + bytes(-len(head) % tiny_gguf.ALIGNMENT))
-        for size in sizes:
+        out.write(header(facts, shapes))
+        for shape in shapes.values():
+            size = 4 * prod(shape)
             whole, rest = divmod(size, len(block))
             for _ in range(whole):
                 out.write(block)
-            out.write(block[:rest] + bytes(-size % tiny_gguf.ALIGNMENT))
+            out.write(block[:rest] + bytes(padded(size) - size))
 
 
 if __name__ == "__main__":

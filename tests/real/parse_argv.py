@@ -1,7 +1,7 @@
 """Runs in the real engine's own Python, and answers one JSON question a line with one line `{"answer": …}`.
 
 A list of words (what follows `vllm serve`): "" when vLLM's parser takes them, else what it says.
-null: its flags that take several words, and those that may be repeated. "flags": every spelling of all its flags. "table": spellings, arity and choices of each.
+"table": spellings, arity and choices of each of its flags.
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ def complaint(parser: FlexibleArgumentParser, words: list[str]) -> str:
     return ""
 
 
-def lists(parser: FlexibleArgumentParser) -> dict[str, list[str]]:
-    """Names of the flags that take more than one word."""
-    found: dict[str, list[str]] = {"several": [], "repeated": []}
-    for action in parser._actions:
-        kind = "several" if action.nargs == "+" else "repeated" if "Append" in type(action).__name__ else None
-        if kind:
-            found[kind].append(action.option_strings[-1].lstrip("-"))
-    return found
-
-
 def table(parser: FlexibleArgumentParser) -> list[dict[str, object]]:
     found = []
     for action in parser._actions:
@@ -53,11 +43,6 @@ if __name__ == "__main__":
     vllm = make_arg_parser(FlexibleArgumentParser())
     for line in sys.stdin:
         words = json.loads(line)
-        if words == "flags":
-            answer = [flag for action in vllm._actions for flag in action.option_strings]
-        elif words == "table":
-            answer = table(vllm)
-        else:
-            answer = lists(vllm) if words is None else complaint(vllm, words)
+        answer = table(vllm) if words == "table" else complaint(vllm, words)
         print(json.dumps({"answer": answer}), flush=True)
     os._exit(0)  # to take all of vLLM's modules apart again takes Python 3 s

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from figures import processes
 
-from sparkdash import paths
-from sparkdash.domain.container import ENV_MARK
 from sparkdash.supervisor.decide.judge import Thresholds
 
 HURRY = float(os.environ.get("SPARKDASH_HURRY", "10"))
@@ -23,7 +22,6 @@ HURRY = float(os.environ.get("SPARKDASH_HURRY", "10"))
 PROGRAM = (str(Path(__file__).parents[1] / "shared" / "hurried.py"), str(HURRY))
 STOPPED_S = Thresholds().stopped_s / HURRY
 SILENT_S = Thresholds().slow_s / HURRY
-PLAIN_S = Thresholds().plain_s / HURRY
 NAMED_S = 30.0
 """How long after its threshold an engine may be named."""
 LONG = 3500
@@ -98,19 +96,6 @@ def stuck(spark: Any, model: str, way: Callable[[Any], Callable[[], object]]) ->
 
         state = spark.until(over, timeout=300)
         return Seen(stopped_at, stream.result(), unary.result(), over(state)[0])
-
-
-def processes(spark: Any) -> dict[int, str]:
-    """Every process of an engine of this daemon, with its command line."""
-    mark = f"{ENV_MARK}={paths.owner(spark.root / 'state')}/".encode()
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "environ").read_bytes():
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
 
 
 def whole(spark: Any) -> Callable[[], object]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import sampled
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -58,12 +59,6 @@ def ask(spark: Any) -> dict[str, Any]:
     return dict(answer["usage"])
 
 
-def told(state: dict[str, Any], metric: str) -> Any:
-    """A value of the last sample, or None."""
-    engines = (state["sample"] or {}).get("engines", {})
-    return engines.get("theirs", {}).get("values", {}).get(metric)
-
-
 def test_it_is_used_under_its_own_name_and_its_figures_are_shown(spark: Any) -> None:
     """The URL ends with /v1, the model's name is the one that the server lists, and the figures are what was sent, to the token."""
     sent = [ask(spark), ask(spark)]
@@ -71,16 +66,19 @@ def test_it_is_used_under_its_own_name_and_its_figures_are_shown(spark: Any) -> 
     assert (engine["state"], engine["model_id"], engine["container"]) == ("ready", NAME, None)
     hits = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in sent)
     rate = pytest.approx(hits / sum(usage["prompt_tokens"] for usage in sent))
-    assert told(spark.until(lambda state: told(state, "prefix_hit_lifetime") == rate), "running") == 0
+    assert (
+        sampled(spark.until(lambda state: sampled(state, "theirs", "prefix_hit_lifetime") == rate), "theirs", "running")
+        == 0
+    )
 
 
 def test_the_next_daemon_uses_it_again(spark: Any) -> None:
     """After a SIGKILL, before anybody asks; nothing of what was sent before counts as its own."""
     spark.kill()
     spark.start()
-    state = spark.until(lambda state: told(state, "running") == 0)
+    state = spark.until(lambda state: sampled(state, "theirs", "running") == 0)
     assert (state["engines"]["theirs"]["state"], state["engines"]["theirs"]["adopted"]) == ("ready", True)
-    assert told(state, "prefix_hit_lifetime") is None
+    assert sampled(state, "theirs", "prefix_hit_lifetime") is None
     assert ask(spark)["completion_tokens"] == 40
 
 

@@ -78,17 +78,10 @@ class Parser:
         """Against each of these command lines; "" when it takes one."""
         return [self._ask(words) for words in lines]
 
-    def lists(self) -> dict[str, list[str]]:
-        """Its flags that take several words, and those that may be repeated."""
-        return self._ask(None)
-
-    def flags(self) -> list[str]:
-        return self._ask("flags")
-
     def table(self) -> list[dict[str, Any]]:
         return self._ask("table")
 
-    def _ask(self, question: list[str] | str | None) -> Any:
+    def _ask(self, question: list[str] | str) -> Any:
         asked, told = self._process.stdin, self._process.stdout
         assert asked is not None
         assert told is not None
@@ -164,15 +157,6 @@ def test_llama_server_takes_every_shipped_command_line(llama: Path) -> None:
 def test_llama_server_refuses_what_it_does_not_know(llama: Path) -> None:
     line = [llama / "bin/llama-server", "--spec-type", "nonsense", "--version"]
     assert subprocess.run(line, capture_output=True, timeout=60, check=False).returncode == 1
-
-
-def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:
-    """Every flag of vLLM that takes several words or is repeated, and no other."""
-    source = adapter(EngineKind.VLLM).flag_source
-    assert source is not None
-    gone = {flag.name for flag in source.table.flags if len(source.table.versions) - 1 not in flag.present}
-    known = {kind: names - gone for kind, names in source.lists._asdict().items()}
-    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == known
 
 
 PLATFORM = {"mm-processor-device"}

@@ -6,15 +6,11 @@ The tests of this module share one daemon and run in their order: each begins wh
 from __future__ import annotations
 
 import json
-import urllib.request
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from sparkdash import paths
-from sparkdash.domain.container import ENV_MARK
+from figures import counters, exported, processes, sampled
 
 if TYPE_CHECKING:
     import openai
@@ -49,31 +45,6 @@ def cached_tokens() -> int:
     return sum(usage.prompt_tokens_details.cached_tokens for usage in SENT)
 
 
-def counters(spark: Any, profile: str) -> dict[str, float]:
-    """llama-server's own counters and gauges, read from itself."""
-    url = spark.state()["engines"][profile]["url"]
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        lines = answer.read().decode().splitlines()
-    pairs = [line.rsplit(" ", 1) for line in lines if line.startswith("llamacpp:")]
-    return {name: float(value) for name, value in pairs}
-
-
-def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
-    engines = (state["sample"] or {}).get("engines", {})
-    return engines.get(profile, {}).get("values", {}).get(metric)
-
-
-def processes(spark: Any) -> list[Path]:
-    """The folders in /proc of every process that is an engine's of this daemon."""
-    mark = f"{ENV_MARK}={paths.owner(spark.root / 'state')}/".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
-            if mark in (folder / "environ").read_bytes():
-                found.append(folder)
-    return found
-
-
 def test_a_request_brings_its_profile_up_and_streams(llama_spark: Any) -> None:
     """Its weights are read and not mapped, which is ten times slower on a Spark."""
     usage = stream(llama_spark, "small-plain")
@@ -81,7 +52,7 @@ def test_a_request_brings_its_profile_up_and_streams(llama_spark: Any) -> None:
     assert usage.completion_tokens == 40
     assert llama_spark.state()["engines"]["small"]["state"] == "ready"
     (engine,) = processes(llama_spark)
-    assert "tiny.gguf" not in (engine / "maps").read_text()
+    assert "tiny.gguf" not in Path(f"/proc/{engine}/maps").read_text()
 
 
 def test_the_second_request_hits_the_prefix_cache(llama_spark: Any) -> None:
@@ -97,7 +68,7 @@ def test_the_second_request_hits_the_prefix_cache(llama_spark: Any) -> None:
 
 def test_its_counters_are_what_was_sent(llama_spark: Any) -> None:
     """Beside the warm-up, of which only the gateway's books say nothing; they have each answer's own figures."""
-    own = counters(llama_spark, "small")
+    own = counters(llama_spark, "small", "llamacpp:")
     prompts = sum(usage.prompt_tokens for usage in SENT)
     cached = cached_tokens()
     warm_up = own["llamacpp:tokens_predicted_total"] - sum(usage.completion_tokens for usage in SENT)
@@ -108,15 +79,6 @@ def test_its_counters_are_what_was_sent(llama_spark: Any) -> None:
     assert sorted((row["prompt_tokens"], row["completion_tokens"]) for row in booked) == sorted(
         (usage.prompt_tokens, usage.completion_tokens) for usage in SENT
     )
-
-
-def exported(spark: Any, metric: str, profile: str) -> float | None:
-    """A counter of the profile's engine on the page for Prometheus; None while it is not there."""
-    with urllib.request.urlopen(f"{spark.url}/metrics", timeout=60) as answer:
-        lines = answer.read().decode().splitlines()
-    marks = (f"sparkdash_{metric}{{", f'profile="{profile}"', 'source="engine"')
-    found = [float(line.rsplit(" ", 1)[1]) for line in lines if all(mark in line for mark in marks)]
-    return found[0] if found else None
 
 
 def test_the_exported_counters_are_what_was_sent(llama_spark: Any) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import struct
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import big_gguf
 import pytest
 import tiny_gguf
 import tiny_profiles
@@ -26,18 +26,14 @@ def adapter(seed: int) -> bytes:
         "adapter.type": (tiny_gguf.STRING, "lora"),
         "adapter.lora.alpha": (tiny_gguf.FLOAT32, float(RANK)),
     }
-    infos, data, count = b"", b"", 0
-    for layer in range(tiny_gguf.LAYERS):
-        for part, shape in (("a", (tiny_gguf.HIDDEN, RANK)), ("b", (RANK, tiny_gguf.WIDTH))):
-            name = tiny_gguf.text(f"blk.{layer}.ffn_down.weight.lora_{part}")
-            infos += name + struct.pack("<IQQIQ", 2, *shape, 0, len(data))
-            data += array("f", [chance.gauss(0, 1) for _ in range(shape[0] * shape[1])]).tobytes()
-            count += 1
-    head = b"GGUF" + struct.pack("<IQQ", 3, count, len(facts))
-    head += b"".join(tiny_gguf.text(key) + struct.pack("<I", kind) + tiny_gguf.packed(kind, value)
-                     for key, (kind, value) in facts.items())  # fmt: skip
-    head += infos
-    return head + bytes(-len(head) % tiny_gguf.ALIGNMENT) + data
+    weights = {
+        f"blk.{layer}.ffn_down.weight.lora_{part}": (shape, [chance.gauss(0, 1) for _ in range(shape[0] * shape[1])])
+        for layer in range(tiny_gguf.LAYERS)
+        for part, shape in (("a", (tiny_gguf.HIDDEN, RANK)), ("b", (RANK, tiny_gguf.WIDTH)))
+    }
+    data = (array("f", values).tobytes() for _, values in weights.values())
+    head = big_gguf.header(facts, {name: shape for name, (shape, _) in weights.items()})
+    return head + b"".join(each.ljust(big_gguf.padded(len(each)), b"\0") for each in data)
 
 
 def test_each_adapter_answers_by_its_name_and_the_model_by_its_own(

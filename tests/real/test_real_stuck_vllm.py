@@ -1,4 +1,4 @@
-"""A real vLLM in real podman that is stopped while it works, in each of three ways, before a daemon in a hurry.
+"""A real vLLM in real podman that is stopped while it works, in each of two ways, before a daemon in a hurry.
 
 The tests of this module share one daemon and run in their order: each begins with the engine that the repair before brought up.
 """
@@ -77,19 +77,6 @@ def whole(spark: Any) -> Callable[[], object]:
     return lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids]
 
 
-def paused(spark: Any) -> Callable[[], object]:
-    name = limit(spark, "0.3")
-
-    def pause() -> None:
-        for _ in range(3):  # runc gives up after 10 s when a throttled thread has not reached the freezer by then
-            paused = subprocess.run(["podman", "pause", name], capture_output=True, text=True, check=False)
-            if paused.returncode == 0:
-                return
-        pytest.fail(f"podman pause: {paused.stderr}")
-
-    return pause
-
-
 def test_a_core_that_stops_behind_a_server_that_answers_is_named_and_replaced(spark: Any) -> None:
     """Every probe says 200 meanwhile; the stream is told in-band, the request without a byte answered by the next engine."""
     seen = stuck.stuck(spark, NAME, core)
@@ -101,14 +88,6 @@ def test_a_whole_container_that_is_stopped_is_named_and_replaced(spark: Any) -> 
     spark.post("/api/release", {"profile": None})
     seen = stuck.stuck(spark, NAME, whole)
     seen.check(spark, NAME, named_s=stuck.STOPPED_S)
-    assert seen.incident["end"] == "restarted"
-
-
-def test_a_paused_container_is_named_and_replaced(spark: Any) -> None:
-    """Its processes are not stopped by a signal: it is silent, and podman can end it only once it goes on."""
-    spark.post("/api/release", {"profile": None})
-    seen = stuck.stuck(spark, NAME, paused)
-    seen.check(spark, NAME, named_s=2 * stuck.PLAIN_S)  # doubled, as the test before has just had it started
     assert seen.incident["end"] == "restarted"
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from figures import counters, engine_page, exported, sampled
 
 from sparkdash.catalog.checkpoint import weights
 
@@ -61,22 +61,6 @@ def stream(spark: Any, model: str, tokens: int = 40, temperature: float = 0) -> 
     for chunk in chunks:
         usage = chunk.usage or usage
     return usage
-
-
-def counters(spark: Any, profile: str) -> dict[str, float]:
-    """The engine's own counters, summed over labels except the draft position, read from the engine itself."""
-    url = spark.state()["engines"][profile]["url"]
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        if line.startswith("vllm:") and "_bucket{" not in line:
-            series, value = line.rsplit(" ", 1)
-            name = series.split("{")[0]
-            if 'position="' in series:
-                name += "@" + series.split('position="')[1][0]
-            found[name] = found.get(name, 0) + float(value)
-    return found
 
 
 def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
@@ -175,10 +159,7 @@ def test_its_footprint_is_learned_as_the_kernel_tells_it(spark: Any) -> None:
 
 def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine: Path) -> None:
     """1 GiB divided by what config.json and the headers say a token keeps is the engine's own count, to the token."""
-    url = spark.state()["engines"]["tiny"]["url"]
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    info = dict(re.findall(r'(num_gpu_blocks|block_size)="(\d+)"', text))
+    info = dict(re.findall(r'(num_gpu_blocks|block_size)="(\d+)"', engine_page(spark, "tiny")))
     assert int(info["num_gpu_blocks"]) * int(info["block_size"]) == (
         2**30 // (weights.read_weight_facts(engine / "tiny-qwen3").kv_bytes_per_token() or 0)
     )
@@ -188,21 +169,12 @@ def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
     """A repeated prompt hits the cache, and the dashboard's lifetime rate is hits / queries of /metrics, the warm-up left out."""
     SENT.append(stream(spark, "tiny"))
     assert SENT[-1].prompt_tokens_details.cached_tokens > 0
-    own = counters(spark, "tiny")
+    own = counters(spark, "tiny", "vllm:")
     asked = sum(usage.prompt_tokens for usage in SENT)
     assert 0 < own["vllm:prefix_cache_queries_total"] - asked < 60, "the warm-up's own prompt"
     rate = own["vllm:prefix_cache_hits_total"] / asked
     state = spark.until(lambda s: sampled(s, "tiny", "prefix_hit_lifetime") == pytest.approx(rate))
     assert 0 < sampled(state, "tiny", "prefix_hit_lifetime") < 1
-
-
-def exported(spark: Any, metric: str, profile: str) -> float | None:
-    """A counter of the profile's engine on the page for Prometheus; None while it is not there."""
-    with urllib.request.urlopen(f"{spark.url}/metrics", timeout=60) as answer:
-        lines = answer.read().decode().splitlines()
-    marks = (f"sparkdash_{metric}{{", f'profile="{profile}"', 'source="engine"')
-    found = [float(line.rsplit(" ", 1)[1]) for line in lines if all(mark in line for mark in marks)]
-    return found[0] if found else None
 
 
 def test_the_exported_counters_are_what_was_sent(spark: Any) -> None:
@@ -226,11 +198,6 @@ def test_a_requests_own_rate_is_among_its_profiles_figures(spark: Any) -> None:
     assert any(has_a_rate() for _ in range(20))
 
 
-def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
-    engines = (state["sample"] or {}).get("engines", {})
-    return engines.get(profile, {}).get("values", {}).get(metric)
-
-
 def limit_cpus(spark: Any, profile: str, cpus: float) -> None:
     """Give the profile's container that much CPU, so that a long answer is under way long enough to be met at work."""
     name = spark.state()["engines"][profile]["container"]
@@ -239,7 +206,7 @@ def limit_cpus(spark: Any, profile: str, cpus: float) -> None:
 
 def seen_at_work(spark: Any, whole: float) -> bool:
     """Look until the engine tells of a running request; False once it has made `whole` tokens, as it was through before."""
-    while (own := counters(spark, "tiny"))["vllm:num_requests_running"] != 1:
+    while (own := counters(spark, "tiny", "vllm:"))["vllm:num_requests_running"] != 1:
         if own["vllm:generation_tokens_total"] >= whole:
             return False
     return True
@@ -247,7 +214,7 @@ def seen_at_work(spark: Any, whole: float) -> bool:
 
 def left_at_work(spark: Any) -> tuple[str, float]:
     """Leave a long answer once the engine is seen at work; the state of its row, and the tokens that were made of it."""
-    made = counters(spark, "tiny")["vllm:generation_tokens_total"]
+    made = counters(spark, "tiny", "vllm:")["vllm:generation_tokens_total"]
     earlier = spark.state()["recent"][0]["id"]
     chunks = client(spark).chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": "go"}], max_tokens=LONG, stream=True,
@@ -265,7 +232,7 @@ def left_at_work(spark: Any) -> tuple[str, float]:
         return seen > row["finished_at"] and sampled(state, "tiny", "running") == 0
 
     row = spark.until(looked_at_since)["recent"][0]
-    own = counters(spark, "tiny")
+    own = counters(spark, "tiny", "vllm:")
     assert own["vllm:num_requests_running"] == 0
     return row["state"], own["vllm:generation_tokens_total"] - made
 
@@ -296,9 +263,9 @@ def test_another_profile_comes_up_and_its_acceptance_equals_the_engines_own(spar
     assert {second} <= set(spark.containers()) <= {first, second}
     assert learned(spark, "tiny/ngram") == pytest.approx(held(spark, "tiny/ngram"), rel=0.05)
     for _ in range(6):  # a look in the middle of the stream parts its drafts between two windows
-        base = counters(spark, "tiny/ngram")
+        base = counters(spark, "tiny/ngram", "vllm:")
         assert stream(spark, "tiny/ngram", tokens=200).completion_tokens == 200
-        own = counters(spark, "tiny/ngram")
+        own = counters(spark, "tiny/ngram", "vllm:")
         gained = {name: own[name] - base[name] for name in own}
         assert gained["vllm:spec_decode_num_drafts_total"] > 0
         window = [
@@ -371,7 +338,7 @@ def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Resp
             asked = thread.submit(answer)
             # On a busy box its figures may be late, or it is through before it can be seen at work.
             while not asked.done():
-                if counters(spark, model)["vllm:num_requests_running"] == 1:
+                if counters(spark, model, "vllm:")["vllm:num_requests_running"] == 1:
                     os.kill(core, signal.SIGKILL)
                     got = asked.result()
                     state = spark.until(lambda s: len(deaths(s)) > before and not s["requests"])

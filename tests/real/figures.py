@@ -1,0 +1,59 @@
+"""What the tests of real engines read: an engine's own counters, the dashboard's sample, the page for Prometheus."""
+
+from __future__ import annotations
+
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sparkdash import paths
+from sparkdash.domain.container import ENV_MARK
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def engine_page(spark: Any, profile: str) -> str:
+    """The engine's own page of metrics, read from the engine itself."""
+    return page(f"{spark.state()['engines'][profile]['url']}/metrics")
+
+
+def counters(spark: Any, profile: str, prefix: str) -> dict[str, float]:
+    """The engine's own counters and gauges, summed over labels except the draft position."""
+    found: dict[str, float] = {}
+    for line in engine_page(spark, profile).splitlines():
+        if line.startswith(prefix) and "_bucket{" not in line:
+            series, value = line.rsplit(" ", 1)
+            name = series.split("{")[0]
+            if 'position="' in series:
+                name += "@" + series.split('position="')[1][0]
+            found[name] = found.get(name, 0) + float(value)
+    return found
+
+
+def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
+    """A value of the last sample, or None."""
+    engines = (state["sample"] or {}).get("engines", {})
+    return engines.get(profile, {}).get("values", {}).get(metric)
+
+
+def exported(spark: Any, metric: str, profile: str) -> float | None:
+    """A counter of the profile's engine on the page for Prometheus; None while it is not there."""
+    marks = (f"sparkdash_{metric}{{", f'profile="{profile}"', 'source="engine"')
+    lines = page(f"{spark.url}/metrics").splitlines()
+    found = [float(line.rsplit(" ", 1)[1]) for line in lines if all(mark in line for mark in marks)]
+    return found[0] if found else None
+
+
+def processes(spark: Any) -> list[int]:
+    """Every process of an engine of this daemon."""
+    mark = f"{ENV_MARK}={paths.owner(spark.root / 'state')}/".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if mark in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
