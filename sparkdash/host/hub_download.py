@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sparkdash import __version__, redaction
 from sparkdash.catalog.checkpoint import safetensors, weights
+from sparkdash.catalog.checkpoint.layout import repository_folder
 from sparkdash.catalog.checkpoint.safetensors import Tensor
 from sparkdash.domain.profile import ModelRef
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError
-from sparkdash.host.local_weights import is_quant, is_weights, repository_folder, split_repository
+from sparkdash.host.local_weights import is_quant, is_weights, split_repository
 from sparkdash.host.memory.page_cache import Uncached, flush_uncached, read_uncached
 from sparkdash.host.thread import in_thread
 from sparkdash.units import size

@@ -11,13 +11,9 @@ Standard library alone, Python 3.10: this box runs this module, and `nodes.progr
 
 from __future__ import annotations
 
-import errno
 import json
-import math
 import os
 import re
-import stat
-import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
+
+from sparkdash.catalog.checkpoint import gguf_header
+from sparkdash.catalog.checkpoint.gguf_header import MalformedHeaderError
+from sparkdash.catalog.checkpoint.layout import read_small, repository_folder, shard_names, snapshot_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,24 +40,12 @@ PART = ".sparkdash-part"
 _UNFINISHED = re.compile(r"\.[^/]+\.\w{6}")
 """Name under which rsync writes a file."""
 _INDEX = "model.safetensors.index.json"
-_SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
 
 
 INDEX_LIMIT, HEADER_LIMIT = 64 << 20, 100_000_000
 """Largest index and header in bytes; the largest known index has 10 MB, and the header's limit is the format's own."""
-GGUF_LIMIT = 1 << 32
-"""Longest string or array of a GGUF file that is believed."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _END = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d+)\s*\]')
-_SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of GGUF's plain values by kind; 8 is a string, 9 an array."""
-_BLOCKS = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
-    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 16: (256, 66), 17: (256, 74), 18: (256, 98),
-    19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4),
-    27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 39: (32, 17),
-}  # fmt: skip
-"""Values and bytes of a block of each ggml_type (ggml.h, ggml-common.h); of an unknown one only the offset counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +89,14 @@ def weight_files_of(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
 
 def _files_in_cache(ref: ModelRef, hf_home: Path) -> list[Path]:
     repo, quant = split_repository(ref.ref)
-    snapshot = _snapshot(repository_folder(hf_home, repo), ref.revision)
+    snapshot = snapshot_folder(repository_folder(hf_home, repo), ref.revision)
     files = _files(snapshot) if snapshot else []
     return [file for file in files if quant is None or is_quant(file.name, quant)]
 
 
-def _snapshot(repository: Path, revision: str | None) -> Path | None:
-    """Folder of a revision in the cache; None without one."""
-    commit = revision or "main"
-    with suppress(OSError, ValueError):
-        commit = _read(repository / "refs" / commit, 1024).decode().strip()
-    folder = repository / "snapshots" / commit
-    return folder if commit and ".." not in commit and folder.is_dir() else None
-
-
 def split_model_files(file: Path) -> list[Path]:
     """List a file with the other parts of its split model, as far as they are here."""
-    return [part for name in sorted({file.name, *_sisters(file.name)}) if (part := file.with_name(name)).is_file()]
+    return [part for name in sorted({file.name, *shard_names(file.name)}) if (part := file.with_name(name)).is_file()]
 
 
 def cached_blobs(hf_home: Path) -> frozenset[Path]:
@@ -151,10 +130,6 @@ def may_exist(path: Path) -> bool:
     return True
 
 
-def repository_folder(hf_home: Path, repo: str) -> Path:
-    return hf_home / "hub" / f"models--{repo.replace('/', '--')}"
-
-
 def split_repository(ref: str) -> tuple[str, str | None]:
     """Split llama.cpp's `owner/name:Q4_K_M` into repository and quantisation; None without a colon."""
     repo, _, quant = ref.partition(":")
@@ -170,7 +145,7 @@ def missing_parts(names: Iterable[str], shards: Iterable[str] = (), quant: str |
     weights = [name for name in here if is_weights(name) and (quant is None or is_quant(name, quant))]
     if not weights:
         return "no weights"
-    missing = {*shards, *(sister for name in weights for sister in _sisters(name))} - here
+    missing = {*shards, *(sister for name in weights for sister in shard_names(name))} - here
     return f"{len(missing)} of its weight files" if missing else None
 
 
@@ -182,19 +157,10 @@ def is_quant(name: str, quant: str) -> bool:
     return name.lower().endswith(".gguf") and quant.lower() in name.lower()
 
 
-def _sisters(name: str) -> list[str]:
-    """Names of all shards in the set of a shard; empty for any other name."""
-    found = _SHARD.fullmatch(name)
-    if not found:
-        return []
-    count = found["count"]
-    return [f"{found['before']}-{number:05d}-of-{count}{found['after']}" for number in range(1, int(count) + 1)]
-
-
 def _in_cache(ref: ModelRef, hf_home: Path, *, contained: bool) -> Presence:
     repo, quant = split_repository(ref.ref)
     place = repository_folder(hf_home, repo)
-    snapshot = _snapshot(place, ref.revision)
+    snapshot = snapshot_folder(place, ref.revision)
     if snapshot is None:
         return Presence(ref.ref, here=False, size=_bytes(place / "blobs"), lacks="not in the cache")
     files = _files_in_cache(ref, hf_home)
@@ -213,7 +179,7 @@ def _at(path: Path, told: str) -> Presence:
         lacks = (_lacks(path) if not names or any(map(is_weights, names)) else None) or broken
         return Presence(told, not lacks, _bytes(path), lacks, broken is not None)
     if path.is_file():
-        parts = {path.name, *_sisters(path.name)}
+        parts = {path.name, *shard_names(path.name)}
         here = [file for file in map(path.with_name, parts) if file.is_file()]
         missing = len(parts) - len(here)
         size, broken = sum(file.stat().st_size for file in here), _broken(here)
@@ -229,7 +195,7 @@ def _lacks(folder: Path, quant: str | None = None) -> str | None:
 
 def _indexed(index: Path) -> list[str]:
     try:
-        return list(set(json.loads(_read(index, INDEX_LIMIT))["weight_map"].values()))
+        return list(set(json.loads(read_small(index, INDEX_LIMIT))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
@@ -242,15 +208,6 @@ def _bytes(folder: Path) -> int:
 def _files(folder: Path) -> list[Path]:
     """Files and links to files, without broken links."""
     return [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-
-
-def _read(file: Path, limit: int) -> bytes:
-    """Read a small regular file; a pipe or device is none. Raises OSError."""
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-        found = opened.read(limit + 1) if stat.S_ISREG(os.fstat(opened.fileno()).st_mode) else b""
-    if not found or len(found) > limit:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(file))
-    return found
 
 
 def _leading_out(files: Iterable[Path]) -> str | None:
@@ -281,7 +238,7 @@ def _fault(file: str, size: int, _changed_ns: int) -> str | None:
         opened.seek(0)
         try:
             least = _gguf_bytes(opened) if head.startswith(b"GGUF") else _safetensors_bytes(opened)
-        except (struct.error, OverflowError, ValueError, RecursionError):
+        except (MalformedHeaderError, ValueError, RecursionError):
             return "is cut within its header"
     return f"is cut: {size} of {least} bytes" if size < least else None
 
@@ -297,52 +254,9 @@ def _safetensors_bytes(file: IO[bytes]) -> int:
 
 
 def _gguf_bytes(file: IO[bytes]) -> int:
-    """Least length of a GGUF file by its header. Raises struct.error for one that ends within it."""
-
-    def take(form: str) -> tuple[Any, ...]:
-        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
-
-    def length() -> int:
-        (count,) = take("Q")
-        if count > GGUF_LIMIT:
-            raise struct.error
-        return int(count)
-
-    def skip(kind: int) -> int | None:
-        """Skip a value; return it if it is a plain number of four bytes."""
-        if kind == 8:
-            file.seek(length(), 1)
-        elif kind == 9:
-            inner, count = take("I")[0], length()
-            if inner in _SCALARS:
-                file.seek(_SCALARS[inner] * count, 1)
-            else:
-                for _ in range(count):
-                    skip(inner)
-        elif kind == 4:
-            return int(take("I")[0])
-        elif kind in _SCALARS:
-            file.seek(_SCALARS[kind], 1)
-        else:
-            raise struct.error
-        return None
-
-    _, _, tensors, entries = take("4sIQQ")
-    alignment = 32
-    for _ in range(entries):
-        name = length()
-        key = file.read(min(name, 64))
-        file.seek(name - len(key), 1)
-        value = skip(take("I")[0])
-        alignment = value if key == b"general.alignment" and value else alignment
-    last = 0
-    for _ in range(tensors):
-        file.seek(length(), 1)
-        shape = take(f"{min(take('I')[0], 8)}Q")
-        kind, offset = take("IQ")
-        values, size = _BLOCKS.get(kind, (1, 0))
-        last = max(last, offset + math.prod(shape) // values * size)
-    return -(-file.tell() // alignment) * alignment + last
+    """Least length of a GGUF file by its header; a tensor of an unknown type counts by its offset alone."""
+    header = gguf_header.read(file)
+    return header.begin + max((one.offset + one.bytes for one in header.tensors), default=0)
 
 
 def other_cache(hf_home: Path) -> str | None:

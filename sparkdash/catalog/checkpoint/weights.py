@@ -12,17 +12,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.checkpoint import gguf, model, safetensors
+from sparkdash.catalog.checkpoint.layout import repository_folder, shard_names, snapshot_folder
 from sparkdash.catalog.checkpoint.model import quantization
 from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.profile import ModelRef, Mount, Profile
 from sparkdash.domain.weights import Unread, WeightFacts
 from sparkdash.errors import ProfileError
-from sparkdash.paths import read_small_text
 
 CONFIG = "config.json"
 SIDECAR = "hf_quant_config.json"
 
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -47,7 +46,7 @@ def locate_checkpoint(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()
                 return Path(place).expanduser()
         raise _missing(f"{ref.path} is not on this box")
     repository = ref.hf or ""
-    found = _snapshot(repository, ref.revision or "main", hf_home / "hub")
+    found = snapshot_folder(repository_folder(hf_home, repository), ref.revision)
     if found is None:
         at = f" at {ref.revision}" if ref.revision else ""
         raise _missing(f"{repository}{at} is not in the cache at {hf_home}", "`sparkdash pull` fetches it.")
@@ -117,8 +116,8 @@ def assemble_weight_facts(
 def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  # noqa: ARG001 - cache key
     if files:
         headers = [gguf.read_gguf_header(file) for file in files]
-        found = [tensor for header in headers for tensor in header.tensors]
-        return gguf.gguf_weight_facts(headers[0].metadata, found, str(place))
+        found = [tensor for _, tensors in headers for tensor in tensors]
+        return gguf.gguf_weight_facts(headers[0][0], found, str(place))
     sidecar = place / SIDECAR
     return assemble_weight_facts(
         str(place),
@@ -136,10 +135,7 @@ def _stamp(files: Iterable[Path]) -> Stamp:
 
 def _parts(first: Path) -> list[Path]:
     """List all files of a split model, given any of them."""
-    stem, total = _SHARD.sub("", first.stem), first.stem.rpartition("-of-")[2]
-    if stem == first.stem or not int(total):
-        return [first]
-    wanted = [first.with_name(f"{stem}-{number:05d}-of-{total}.gguf") for number in range(1, int(total) + 1)]
+    wanted = [first.with_name(name) for name in shard_names(first.name)] or [first]
     if missing := [file.name for file in wanted if not file.exists()]:
         raise unreadable_weights(
             f"{first.parent} is incomplete: {missing[0]} is not there", "Download the model again."
@@ -153,19 +149,6 @@ def _outside(path: str, mounts: Iterable[Mount]) -> Iterable[str]:
         inner = PurePosixPath(path)
         if inner.is_relative_to(mount.target):
             yield str(PurePosixPath(mount.source) / inner.relative_to(mount.target))
-
-
-def _snapshot(repository: str, revision: str, hub: Path) -> Path | None:
-    """Return the folder of a revision in the hub's cache: models--owner--name/refs/REVISION names the commit."""
-    if not _REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision:
-        return None
-    folder = hub / f"models--{repository.replace('/', '--')}"
-    try:
-        commit = read_small_text(folder / "refs" / revision).strip()
-    except (OSError, UnicodeDecodeError):
-        commit = revision
-    found = folder / "snapshots" / commit
-    return found if commit and ".." not in commit and found.is_dir() else None
 
 
 def _missing(message: str, hint: str | None = None) -> ProfileError:

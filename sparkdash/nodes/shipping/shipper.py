@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from sparkdash.catalog.checkpoint.layout import repository_folder
 from sparkdash.domain.images import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep, NodeStock
 from sparkdash.domain.profile import ModelRef, Profile, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.host.local_weights import find_weights, repository_folder, split_repository
+from sparkdash.host.local_weights import find_weights, split_repository
 from sparkdash.host.podman import answers
 from sparkdash.host.podman.argv import PODMAN
 from sparkdash.host.thread import in_thread
@@ -276,7 +277,10 @@ def on_neither(profile: Profile, item: CopyItem, node: str) -> HostError:
 
 
 LOOK_S = 3.0
-WEIGHTS = ("sparkdash.host.local_weights",)
+WEIGHTS = (
+    *(f"sparkdash.catalog.checkpoint.{name}" for name in ("gguf_header", "layout")),
+    "sparkdash.host.local_weights",
+)
 
 
 async def stock_of_nodes(

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from sparkdash.catalog.checkpoint.layout import repository_folder
 from sparkdash.catalog.checkpoint.weights import locate_checkpoint
 from sparkdash.domain.images import CopyStep
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.hub_download import wanted_files
-from sparkdash.host.local_weights import PART, repository_folder, split_model_files, split_repository
+from sparkdash.host.local_weights import PART, split_model_files, split_repository
 from sparkdash.nodes.programs import program_text
 from sparkdash.nodes.shipping import drop_pages
 from sparkdash.nodes.shipping.child import CopyMeter, SshAccess, disk_full, memory, run_watched
