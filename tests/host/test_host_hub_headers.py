@@ -1,14 +1,13 @@
-"""A model's headers from a hub: a real HTTP server that answers as the Hugging Face hub does, ranges included."""
+"""A model's headers from a hub: over real HTTP, with ranges."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import prod
 
 import pytest
+from fake_hub import FakeHub, Repo
 
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.host import hub_download
@@ -47,51 +46,13 @@ FILES = {
 }  # fmt: skip
 
 
-class Hub(BaseHTTPRequestHandler):
-    """GET /owner/name/resolve/main/FILE, with a range, and the hub's own words for what is not there."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        owner, name, _, _, file = self.path.lstrip("/").split("/", 4)
-        files = FILES.get(f"{owner}/{name}")
-        if f"{owner}/{name}" == "org/gated":
-            return self.refuse(403, "GatedRepo")
-        if f"{owner}/{name}" == "org/broken":
-            return self.refuse(500, "")
-        if files is None:
-            return self.refuse(404, "RepoNotFound")
-        if file not in files:
-            return self.refuse(404, "EntryNotFound")
-        body = files[file]
-        if given := self.headers.get("Range"):
-            begin, end = map(int, given.removeprefix("bytes=").split("-"))
-            body = body[begin : end + 1]
-        self.send_response(206 if given else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        return None
-
-    def refuse(self, status: int, code: str) -> None:
-        self.send_response(status)
-        self.send_header("X-Error-Code", code)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        """Silence."""
+REFUSALS = {"/org/gated/": (403, {"X-Error-Code": "GatedRepo"}), "/org/broken/": (500, dict[str, str]())}
 
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with FakeHub({name: Repo(files) for name, files in FILES.items()}, REFUSALS) as made:
+        yield made.url
 
 
 def test_one_file_is_read_from_its_header(hub: str) -> None:

@@ -114,7 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self._json([_entry(path, data) for path, data in repo.files.items()])
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
-        repo = self.server.hub.repos[name]
+        repo = self.server.hub.repos.get(name)
+        if repo is None or path not in repo.files:
+            return self._send(404, b"", {"X-Error-Code": "EntryNotFound" if repo else "RepoNotFound"})
         data = repo.files[path]
         headers = {"X-Repo-Commit": repo.commit}
         if len(data) < BIG:
@@ -126,7 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, data: bytes) -> None:
         hub, start = self.server.hub, 0
         if hub.ranges and (asked := self.headers.get("Range")):
-            start = int(asked.removeprefix("bytes=").split("-")[0])
+            begin, _, end = asked.removeprefix("bytes=").partition("-")
+            start, data = int(begin), data[: int(end) + 1 if end else None]
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
