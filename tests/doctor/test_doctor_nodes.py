@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,12 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"facts": {"links": ends(2, gid_index=5)}, "env": {"NCCL_IB_GID_INDEX": "3"}}, "gid",
         "big sets NCCL_IB_GID_INDEX=3, and spark2 has index 5.", "Remove NCCL_IB_GID_INDEX",
     ),
+    "a pinned interface that a box lacks": (
+        {"facts": {"links": ends(2, interface="enp1s0f0np0")}, "env": {"NCCL_SOCKET_IFNAME": "enp1s0f1np1"}}, "gid",
+        "and spark2 has enp1s0f0np0, enP7s7", "",
+    ),
+    "a clock ahead": ({"facts": {"clock_offset_s": 3.0}}, "clock", "order", "ssh -t lab@spark2 'sudo timedatectl"),
+    "a clock behind": ({"facts": {"clock_offset_s": -3600.0}}, "clock", "1h00m behind", "set-ntp true"),
     "twins in one network": (
         {"facts": {"links": (*ends(2), TWIN)}}, "subnets",
         "enp1s0f1np1 and enP2p1s0f1np1 of spark2 are both in 192.168.100.0/24", "address flush",
@@ -170,6 +177,23 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
 }  # fmt: skip
 """Faults that a box can tell, of those that owners of two to eight Sparks wrote down: what is so, check, finding, fix."""
+
+
+SAME_IMAGE = {**RECORDED["images"][IMAGE], "digest": "sha256:" + "b2" * 32}
+
+
+@pytest.mark.parametrize(("found", "check", "status"), [
+    (lambda: with_facts(pair(), links=ends(2, gid_index=5)), "gid", Status.OK),
+    (lambda: pair(memlock={"soft": 8 << 20, "hard": 8 << 20, "uid": 0}), "memlock", Status.OK),
+    (lambda: pair(linger={**LINGERS, "lingers": False, "uid": 0}), "linger", Status.OK),
+    (lambda: pair(linger={**LINGERS, "lingers": False, "logind": False}), "linger", Status.OK),
+    (lambda: pair(images={IMAGE: SAME_IMAGE}), "image", Status.OK),
+    (lambda: pair(images={IMAGE: None}), "image", Status.NOTE),
+], ids=["another GID index", "root locks memory", "root lingers", "no logind", "another digest", "no image"])  # fmt: skip
+def test_a_difference_that_harms_nothing_is_no_fault(
+    found: Callable[[], PairReadings], check: str, status: Status
+) -> None:
+    assert {each.status for each in judged(found(), check)} == {status}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -219,48 +243,6 @@ def test_half_of_a_port_without_an_address_is_pointed_out() -> None:
     interfaces["interfaces"][4]["addr_info"] = []
     found = [each for each in judged(pair(addresses=interfaces), "link") if each.status is Status.NOTE]
     assert [each.evidence.split(" has ")[0] for each in found] == ["enP2p1s0f1np1 of spark2"]
-
-
-def test_a_gid_index_that_differs_is_fine_and_a_profile_that_pins_one_is_not() -> None:
-    found = with_facts(pair(), links=ends(2, gid_index=5))
-    assert [each.status for each in judged(found, "gid")] == [Status.OK]
-    pinned = replace(found, profiles=(TwoNodeProfile("big", IMAGE, {"NCCL_IB_GID_INDEX": "3"}),))
-    bad = worst(pinned, "gid")
-    assert bad.evidence == "big sets NCCL_IB_GID_INDEX=3, and spark2 has index 5."
-
-
-def test_a_pinned_interface_that_a_box_lacks_is_named() -> None:
-    found = with_facts(pair(), links=ends(2, interface="enp1s0f0np0"))
-    pinned = replace(found, profiles=(TwoNodeProfile("big", IMAGE, {"NCCL_SOCKET_IFNAME": "enp1s0f1np1"}),))
-    assert any("and spark2 has enp1s0f0np0, enP7s7" in each.evidence for each in judged(pinned, "gid"))
-
-
-def test_root_may_lock_memory_whatever_its_limit() -> None:
-    found = pair(memlock={"soft": 8 << 20, "hard": 8 << 20, "uid": 0})
-    assert {each.status for each in judged(found, "memlock")} == {Status.OK}
-
-
-@pytest.mark.parametrize("without", [{"uid": 0}, {"logind": False}])
-def test_lingering_is_needed_by_ordinary_users_of_systemd_alone(without: dict[str, Any]) -> None:
-    found = pair(linger={**LINGERS, "lingers": False, **without})
-    assert {each.status for each in judged(found, "linger")} == {Status.OK}
-
-
-def test_images_are_equal_by_their_id_whatever_their_digest() -> None:
-    same = copy.deepcopy(RECORDED["images"])
-    same[IMAGE]["digest"] = "sha256:" + "b2" * 32
-    assert [each.status for each in judged(pair(images=same), "image")] == [Status.OK]
-    same[IMAGE]["id"] = "9" * 64
-    bad = worst(pair(images=same), "image")
-    assert "3f2a9b1c7d5e (digest a1a1a1a1a1a1) on spark1 and 999999999999" in bad.evidence
-    assert [each.status for each in judged(pair(images={IMAGE: None}), "image")] == [Status.NOTE]
-
-
-@pytest.mark.parametrize(("offset", "words"), [(3.0, "order"), (-3600.0, "1h00m behind")])
-def test_a_clock_that_is_off_is_named_with_its_side(offset: float, words: str) -> None:
-    bad = worst(with_facts(pair(), clock_offset_s=offset), "clock")
-    assert words in bad.evidence
-    assert bad.fix == "ssh -t lab@spark2 'sudo timedatectl set-ntp true'"
 
 
 def test_the_port_of_ssh_is_part_of_a_fix() -> None:
