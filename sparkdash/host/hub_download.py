@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sparkdash import __version__, redaction
 from sparkdash.catalog.checkpoint import safetensors, weights
-from sparkdash.catalog.checkpoint.layout import repository_folder
+from sparkdash.catalog.checkpoint.on_disk import repository_folder
 from sparkdash.catalog.checkpoint.safetensors import Tensor
 from sparkdash.domain.profile import ModelRef
 from sparkdash.domain.weights import WeightFacts

@@ -22,9 +22,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
-from sparkdash.catalog.checkpoint import gguf_header
-from sparkdash.catalog.checkpoint.gguf_header import MalformedHeaderError
-from sparkdash.catalog.checkpoint.layout import read_small, repository_folder, shard_names, snapshot_folder
+from sparkdash.catalog.checkpoint.on_disk import (
+    MalformedHeaderError,
+    read_gguf,
+    read_small,
+    repository_folder,
+    shard_names,
+    snapshot_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -255,7 +260,7 @@ def _safetensors_bytes(file: IO[bytes]) -> int:
 
 def _gguf_bytes(file: IO[bytes]) -> int:
     """Least length of a GGUF file by its header; a tensor of an unknown type counts by its offset alone."""
-    header = gguf_header.read(file)
+    header = read_gguf(file)
     return header.begin + max((one.offset + one.bytes for one in header.tensors), default=0)
 
 

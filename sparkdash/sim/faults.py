@@ -1,27 +1,4 @@
-"""The zoo: engines that misbehave, by name. A profile requests one with `sim: {fault: dies-loading}`.
-
-The boot log, the engine, the app and the process each read the fields that concern them.
-
-From the start:
-
-never-ready       its load stops at half of the weights and says nothing more; the port never answers
-dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
-only-chat         has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
-
-Stuck while it serves, but alive to every probe unless it says otherwise; each begins after 48 tokens of one answer, or
-when `fault_after_s` or `fault_after_tokens` say:
-
-frozen            the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
-frozen-core       a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU
-livelock          the same with a core of CPU and the whole GPU at 80 W
-waiting-only      what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
-
-Healthy, though it looks stuck:
-
-long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
-
-The profile's `time_scale` divides all these seconds.
-"""
+"""The zoo: engines that misbehave, by name. A profile requests one with `sim: {fault: dies-loading}`."""
 
 from __future__ import annotations
 
@@ -61,18 +38,28 @@ class Behaviour:
 HEALTHY = Behaviour()
 
 AT_START: dict[str, Behaviour] = {
+    # its load stops at half of the weights and says nothing more; the port never answers
     "never-ready": Behaviour(stuck_at=0.33),
+    # CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
     "dies-loading": Behaviour(dies_at=0.6),
+    # has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
     "only-chat": Behaviour(only_chat=True),
 }
 
 SERVING: dict[str, Behaviour] = {
+    # the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
     "frozen": Behaviour(hang=Hang.PROCESS, after_tokens=48),
+    # a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU
     "frozen-core": Behaviour(hang=Hang.CORE, after_tokens=48),
+    # the same with a core of CPU and the whole GPU at 80 W
     "livelock": Behaviour(hang=Hang.SPIN, after_tokens=48),
+    # what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
     "waiting-only": Behaviour(hang=Hang.ADMISSION, after_tokens=48),
+    # healthy, though it looks stuck: every prompt is filled up to the context and takes 20 minutes of prefill (divided
+    # by `time_scale`); only KV use moves
     "long-prefill": Behaviour(prefill_s=1200),
 }
+"""Faults while it serves, at the time that the profile says, else after the tokens that stand here."""
 
 ZOO = AT_START | SERVING
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -17,7 +16,6 @@ import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import registry
-from sparkdash.sim import faults
 from sparkdash.sim.process import read_claims
 from sparkdash.units import GIB
 
@@ -164,13 +162,3 @@ async def test_a_wrong_call_is_told_shortly(argument: str, says: str) -> None:
     assert process.returncode == 2
     assert says in error.decode()
     assert len(error.decode().splitlines()) == 1
-
-
-def test_the_documented_zoo_is_the_zoo() -> None:
-    described = [
-        line.split()[0]
-        for line in (faults.__doc__ or "").splitlines()
-        if line.split()[:1] and line.split()[0] in faults.ZOO
-    ]
-    assert described == list(faults.ZOO)
-    assert json.loads(Profile(name="x", engine=EngineKind.SIM).model_dump_json())["sim"] is None

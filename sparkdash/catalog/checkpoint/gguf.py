@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog.checkpoint import gguf_header, model
-from sparkdash.catalog.checkpoint.gguf_header import GgufHeader, MalformedHeaderError
+from sparkdash.catalog.checkpoint import model, on_disk
 from sparkdash.catalog.checkpoint.model import MAX_LAYERS, integer, word
+from sparkdash.catalog.checkpoint.on_disk import GgufHeader, MalformedHeaderError
 from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.weights import Attention, KvLayers, WeightFacts
 from sparkdash.paths import open_regular
@@ -132,7 +132,7 @@ def read_gguf_header(file: Path) -> tuple[Mapping[str, Any], list[Tensor]]:
     """Read metadata and tensors of one file. Raises ProfileError: unreadable, no GGUF, malformed or cut off."""
     try:
         with open_regular(file) as opened:
-            header = gguf_header.read(opened)
+            header = on_disk.read_gguf(opened)
             return header.metadata, _tensors(header, opened.seek(0, 2))
     except OSError as error:
         raise unreadable_weights(f"{file} cannot be read: {error.strerror}") from None
@@ -147,6 +147,6 @@ def _tensors(header: GgufHeader, size: int) -> list[Tensor]:
     if found and found[-1].offset > room:
         raise MalformedHeaderError
     return [
-        Tensor(entry.name, gguf_header.type_name(entry.kind), entry.shape, end - entry.offset)
+        Tensor(entry.name, on_disk.gguf_type(entry.kind), entry.shape, end - entry.offset)
         for entry, end in zip(found, ends, strict=True)
     ]

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.checkpoint import gguf, model, safetensors
-from sparkdash.catalog.checkpoint.layout import repository_folder, shard_names, snapshot_folder
 from sparkdash.catalog.checkpoint.model import quantization
+from sparkdash.catalog.checkpoint.on_disk import repository_folder, shard_names, snapshot_folder
 from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.profile import ModelRef, Mount, Profile
 from sparkdash.domain.weights import Unread, WeightFacts

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from sparkdash.catalog.checkpoint.layout import repository_folder
+from sparkdash.catalog.checkpoint.on_disk import repository_folder
 from sparkdash.domain.images import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep, NodeStock
 from sparkdash.domain.profile import ModelRef, Profile, ProfileSummary
 from sparkdash.errors import HostError
@@ -277,10 +277,7 @@ def on_neither(profile: Profile, item: CopyItem, node: str) -> HostError:
 
 
 LOOK_S = 3.0
-WEIGHTS = (
-    *(f"sparkdash.catalog.checkpoint.{name}" for name in ("gguf_header", "layout")),
-    "sparkdash.host.local_weights",
-)
+WEIGHTS = ("sparkdash.catalog.checkpoint.on_disk", "sparkdash.host.local_weights")
 
 
 async def stock_of_nodes(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sparkdash.catalog.checkpoint.layout import repository_folder
+from sparkdash.catalog.checkpoint.on_disk import repository_folder
 from sparkdash.catalog.checkpoint.weights import locate_checkpoint
 from sparkdash.domain.images import CopyStep
 from sparkdash.domain.profile import ModelRef

@@ -1,15 +1,55 @@
-"""Headers of GGUF files (ggml's docs/gguf.md, 2 and 3). No weight is read; long arrays are skipped.
+"""Models on a disk: where they lie in the hub's cache, names of split files, and headers of GGUF files.
 
-Standard library alone, Python 3.10: `nodes.programs` ships this module to other boxes.
+No weight is read. Standard library alone, Python 3.10: `nodes.programs` ships this module to other boxes.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+import re
+import stat
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+_SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
+
+
+def repository_folder(hf_home: Path, repo: str) -> Path:
+    return hf_home / "hub" / f"models--{repo.replace('/', '--')}"
+
+
+def snapshot_folder(repository: Path, revision: str | None) -> Path | None:
+    """Folder of a revision in the cache, by default of `main`; None without one."""
+    commit = revision or "main"
+    with suppress(OSError, ValueError):
+        commit = read_small(repository / "refs" / commit, 1024).decode().strip()
+    folder = repository / "snapshots" / commit
+    return folder if commit and ".." not in commit and folder.is_dir() else None
+
+
+def shard_names(name: str) -> list[str]:
+    """Names of all files of a split model, in order, by the name of one of them; empty for any other name."""
+    found = _SHARD.fullmatch(name)
+    if not found:
+        return []
+    count = found["count"]
+    return [f"{found['before']}-{number:05d}-of-{count}{found['after']}" for number in range(1, int(count) + 1)]
+
+
+def read_small(file: Path, limit: int) -> bytes:
+    """Read a small regular file; a pipe or device is none. Raises OSError."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        found = opened.read(limit + 1) if stat.S_ISREG(os.fstat(opened.fileno()).st_mode) else b""
+    if not found or len(found) > limit:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(file))
+    return found
+
 
 MAX_ENTRIES = 100_000
 """Limit of metadata entries or tensors; real files have thousands."""
@@ -34,7 +74,7 @@ _TYPES = {
 """Name of each ggml_type, and the values and bytes of its blocks (ggml.h, ggml-common.h)."""
 
 
-def type_name(kind: int) -> str:
+def gguf_type(kind: int) -> str:
     return _TYPES[kind][0] if kind in _TYPES else f"type {kind}"
 
 
@@ -54,11 +94,13 @@ class GgufTensor(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """Content of one file's header. `tensors` are in the order of their offsets; `begin`: where the first one may lie."""
+    """Header of one file (ggml's docs/gguf.md, 2 and 3); long arrays are left out."""
 
     metadata: Mapping[str, Any]
     tensors: tuple[GgufTensor, ...]
+    """Tensors in the order of their offsets."""
     begin: int
+    """Place in the file from which offsets count."""
 
 
 class MalformedHeaderError(Exception):
@@ -68,7 +110,7 @@ class MalformedHeaderError(Exception):
         super().__init__(why)
 
 
-def read(opened: IO[bytes]) -> GgufHeader:
+def read_gguf(opened: IO[bytes]) -> GgufHeader:
     """Read the header of an open file. Raises MalformedHeaderError."""
     if opened.seek(0, 2) < 24:
         raise MalformedHeaderError("is no GGUF file: it is too short")
