@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_table, print_text
+from sparkdash.cli.output import ask_or_refuse, confirm, is_interactive, print_json, print_note, print_table, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.cli.running_daemon import daemon_state, reload_daemon
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
@@ -338,14 +338,12 @@ def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) 
     print_note(f"{target} shows the host key {key.split()[0]} {shown}")
     if yes:
         return
-    if not is_interactive():
-        raise HostError(
-            f"The host key of {target} is not confirmed: {shown}.",
-            code="host_key_unconfirmed",
-            hint=f"Compare it with the box's own, then add `--fingerprint {shown}`.",
-        )
-    if not confirm(f"Is that the key of {name}?"):
-        raise typer.Exit(1)
+    unconfirmed = HostError(
+        f"The host key of {target} is not confirmed: {shown}.",
+        code="host_key_unconfirmed",
+        hint=f"Compare it with the box's own, then add `--fingerprint {shown}`.",
+    )
+    ask_or_refuse(f"Is that the key of {name}?", unconfirmed)
 
 
 async def _log_in(node: Node, others: NodeTable, known: Settings) -> NodeFacts:

@@ -167,6 +167,14 @@ def confirm(question: str, *, default: bool = False) -> bool:
         signal.signal(signal.SIGINT, before)
 
 
+def ask_or_refuse(question: str, refusal: SparkdashError) -> None:
+    """Ask before what cannot be taken back. Raises `refusal` where nobody can be asked, typer.Abort after a no."""
+    if not is_interactive():
+        raise refusal
+    if not confirm(question):
+        raise typer.Abort
+
+
 def _answer(question: str, *, default: bool) -> bool:
     while True:
         said = str(typer.prompt(question, default="", show_default=False, err=True)).strip().lower()

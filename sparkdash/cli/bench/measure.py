@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
 import uvloop
 
 from sparkdash import paths
@@ -26,7 +25,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Host, Mode, Run
 from sparkdash.cli.bench import progress, reports
 from sparkdash.cli.bench.progress import plan_document
-from sparkdash.cli.output import confirm, is_interactive, print_json, print_note
+from sparkdash.cli.output import ask_or_refuse, print_json, print_note
 from sparkdash.cli.use import note_broken_file
 from sparkdash.client.address import credentials
 from sparkdash.client.client import AsyncClient
@@ -309,7 +308,7 @@ async def _work(
         if wish.dry_run:
             return
         if wish.ask:
-            _confirm()
+            ask_or_refuse("Begin?", _unconfirmed())
         results = await _run(place, run, client, world, suite, expected)
     if not results.gaps():
         await remove_sweep_profiles(client, run.arms)
@@ -323,17 +322,12 @@ async def _work(
     print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
 
 
-def _confirm() -> None:
-    """Ask before engines are stopped. Raises AdmissionError without a terminal, typer.Abort after a no."""
-    if is_interactive():
-        if not confirm("Begin?"):
-            raise typer.Abort
-    else:
-        raise AdmissionError(
-            "The measurement was not confirmed, and it would stop the engines that run.",
-            code="unconfirmed",
-            hint="Add --yes to begin without a question.",
-        )
+def _unconfirmed() -> AdmissionError:
+    return AdmissionError(
+        "The measurement was not confirmed, and it would stop the engines that run.",
+        code="unconfirmed",
+        hint="Add --yes to begin without a question.",
+    )
 
 
 def _print_gaps(results: Results) -> None:

@@ -12,8 +12,7 @@ import typer
 
 from sparkdash.cli.output import (
     LiveLine,
-    confirm,
-    is_interactive,
+    ask_or_refuse,
     print_json,
     print_json_line,
     print_note,
@@ -70,7 +69,8 @@ async def _build(name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     _show(job, box, current=current, as_json=as_json, dry_run=dry_run)
     if dry_run or current:
         return
-    _ask(job, yes=yes)
+    if not yes:
+        ask_or_refuse("Fetch and build this?", _unconfirmed(job))
     await _run(job, box, as_json=as_json)
     with suppress(SparkdashError), Client() as client:  # a daemon may try it again; without one nobody is told
         client.release(profile=found.name)
@@ -130,17 +130,9 @@ def build_facts(job: BuildJob) -> Iterator[tuple[str, str]]:
     yield "command", shlex.join(build_command(job))
 
 
-def _ask(job: BuildJob, *, yes: bool) -> None:
-    if yes:
-        return
-    if not is_interactive():
-        raise AdmissionError(
-            f"{job.image} is built only when you say so.",
-            code="not_confirmed",
-            hint="Read the page above, and add --yes.",
-        )
-    if not confirm("Fetch and build this?"):
-        raise typer.Abort
+def _unconfirmed(job: BuildJob) -> AdmissionError:
+    told = f"{job.image} is built only when you say so."
+    return AdmissionError(told, code="not_confirmed", hint="Read the page above, and add --yes.")
 
 
 async def _run(job: BuildJob, box: Box, *, as_json: bool) -> None:
