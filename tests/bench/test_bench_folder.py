@@ -156,32 +156,19 @@ def test_an_arm_is_found_by_its_name() -> None:
         a_run().arm("medusa")
 
 
-KEY = CellKey(suite="smoke", context=0, output=32)
-RUN = run_of(
-    (Arm(name="plain", profile="a"),),
-    (LaunchSlot(arm="plain", block=0),),
-    (PlannedCell(key=KEY, reps=2),),
-    Mode.SCREEN,
-)
-LAUNCH = LaunchRecord(arm="plain", index=0, block=0, started_at=AT)
-CLOSED = CellRecord(key=KEY, arm="plain", launch=0, started_at=AT, ended_at=AT)
-
-
-def sample(rep: int) -> RequestSample:
-    return RequestSample(
-        cell=KEY, arm="plain", launch=0, rep=rep, prompt_id=f"p{rep}", t0_ns=0, last_ns=10**9, n=32, text="äß\n"
-    )
+RUN = a_run(order=(LaunchSlot(arm="plain", block=0),), cells=(PlannedCell(key=LONG, reps=2),))
+WHOLE = (started(), a_sample(rep=0, text="äß\n"), a_sample(rep=1), closed())
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
-        for record in (LAUNCH, sample(0), sample(1), CLOSED):
+        for record in WHOLE:
             journal.append(record)
         journal.sync()
     results = run_folder.read_results(place)
-    assert (results.run, results.launches, results.cells) == (RUN, (LAUNCH,), (CLOSED,))
-    assert results.samples == (sample(0), sample(1))
+    assert (results.run, results.launches, results.cells) == (RUN, WHOLE[:1], WHOLE[3:])
+    assert results.samples == WHOLE[1:3]
     assert (results.gaps(), results.damaged) == ((), ())
 
 
@@ -192,7 +179,7 @@ def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
         "from sparkdash.bench.results import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
         "[journal.append(RECORD.validate_json(line)) for line in sys.stdin]; os.kill(os.getpid(), 9)"
     )
-    lines = "".join(one.model_dump_json() + "\n" for one in (LAUNCH, sample(0), sample(1), CLOSED))
+    lines = "".join(one.model_dump_json() + "\n" for one in WHOLE)
     done = subprocess.run([sys.executable, "-c", code, str(place)], input=lines, text=True, timeout=60, check=False)
     assert done.returncode == -9
     assert run_folder.read_results(place).gaps() == ()
@@ -200,7 +187,7 @@ def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
 
 def test_a_line_that_cannot_be_read_is_named_and_is_a_gap(tmp_path: Path) -> None:
     place = run_folder.create_run_folder(RUN, tmp_path)
-    lines = [one.model_dump_json().encode() for one in (LAUNCH, sample(0), sample(1), CLOSED)]
+    lines = [one.model_dump_json().encode() for one in WHOLE]
     lines[1] = b"\0" * 100 + lines[1][100:]
     (place / RECORDS).write_bytes(b"\n".join(lines) + b"\n")
     results = run_folder.read_results(place)
@@ -211,7 +198,7 @@ def test_a_line_that_cannot_be_read_is_named_and_is_a_gap(tmp_path: Path) -> Non
 def test_records_of_another_sparkdash_are_read(tmp_path: Path) -> None:
     """A field that this one does not know made every line damaged, and a resumed run measured the whole night again."""
     place = run_folder.create_run_folder(RUN, tmp_path)
-    lines = [one.model_dump(mode="json") | {"novel": 1} for one in (LAUNCH, sample(0), sample(1), CLOSED)]
+    lines = [one.model_dump(mode="json") | {"novel": 1} for one in WHOLE]
     (place / run_folder.RUN).write_text(json.dumps(RUN.model_dump(mode="json") | {"most_loss": None}))
     (place / RECORDS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     results = run_folder.read_results(place)
@@ -228,7 +215,7 @@ def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
-        journal.append(LAUNCH)
+        journal.append(started())
         with pytest.raises(AdmissionError, match="another process") as refused, Journal(place):
             pass
         assert refused.value.code == "run_busy"
@@ -290,4 +277,4 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
 def test_run_json_is_readable_by_others(tmp_path: Path) -> None:
     place = run_folder.create_run_folder(RUN, tmp_path)
     told = json.loads((place / run_folder.RUN).read_text())
-    assert (told["simulated"], told["format"], told["mode"]) == (True, 1, "screen")
+    assert (told["simulated"], told["format"], told["mode"]) == (True, 1, "standard")

@@ -44,6 +44,15 @@ CHUNK_RATE = 100.0
 CELL = CellKey(suite="s", context=0, output=400)
 
 
+def frame(**event: Any) -> bytes:
+    return b"data: " + json.dumps(event).encode() + b"\n\n"
+
+
+def delta(finish: str | None = None, usage: int | None = None, **parts: Any) -> bytes:
+    told = {} if usage is None else {"usage": {"completion_tokens": usage}}
+    return frame(choices=[{"index": 0, "delta": parts, "finish_reason": finish}], **told)
+
+
 def streamed(per_chunk: int, n: int, *, counts: bool = False, usage_ahead: int = 0) -> StreamedAnswer:
     """An answer at exactly DECODE tok/s whose first chunk is as large as the others."""
     pieces, done = [], 0
@@ -56,17 +65,16 @@ def streamed(per_chunk: int, n: int, *, counts: bool = False, usage_ahead: int =
         if done == n:
             event["choices"][0]["finish_reason"] = "length"
         at = 1.0 + max(0, done - per_chunk) / CHUNK_RATE
-        pieces.append((round(at * 1e9), f"data: {json.dumps(event)}\n\n".encode()))
-    end = {"choices": [], "usage": {"completion_tokens": n + usage_ahead, "prompt_tokens": 9}}
-    return read_stream(0, [*pieces, (pieces[-1][0], f"data: {json.dumps(end)}\n\n".encode())])
+        pieces.append((round(at * 1e9), frame(**event)))
+    end = frame(choices=[], usage={"completion_tokens": n + usage_ahead, "prompt_tokens": 9})
+    return read_stream(0, [*pieces, (pieces[-1][0], end)])
 
 
-def decode_rate(answer: StreamedAnswer) -> float | None:
-    names = ("t0_ns", "token_ns", "last_ns", "n", "k1")
-    sample = RequestSample(
-        cell=CELL, arm="A", launch=0, rep=0, prompt_id="p", **{name: getattr(answer, name) for name in names}
-    )
-    return sample.decode_tok_s
+def sample(answer: StreamedAnswer) -> RequestSample:
+    """The answer as the value that reports read."""
+    names = ("t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "visible", "prompt_tokens")
+    figures = {name: getattr(answer, name) for name in names}
+    return RequestSample(cell=CELL, arm="A", launch=0, rep=0, prompt_id="p", **figures)
 
 
 @pytest.mark.parametrize("per_chunk", [1, 3, 16])
@@ -81,7 +89,7 @@ def test_the_decode_rate_is_true_for_a_first_chunk_of_any_size(per_chunk: int, n
     assert guessed.k1_assumed is (per_chunk > 1)
     assert not counted.k1_assumed
     for answer in (told, counted, guessed):
-        assert decode_rate(answer) == pytest.approx(CHUNK_RATE, rel=1e-6) or n - answer.k1 < 15
+        assert sample(answer).decode_tok_s == pytest.approx(CHUNK_RATE, rel=1e-6) or n - answer.k1 < 15
 
 
 def test_a_few_tokens_without_a_chunk_of_their_own_leave_the_rate_known() -> None:
@@ -98,12 +106,7 @@ def test_a_count_is_held_to_what_the_chunks_allow() -> None:
 
 
 def test_usage_at_the_end_does_not_count_the_first_chunk() -> None:
-    last = {
-        "choices": [{"index": 0, "delta": {"content": "b c"}, "finish_reason": "length"}],
-        "usage": {"completion_tokens": 9},
-    }
-    first = {"choices": [{"index": 0, "delta": {"content": "a b c d e f"}}]}
-    answer = read_stream(0, [(at, f"data: {json.dumps(one)}\n\n".encode()) for at, one in ((1, first), (2, last))])
+    answer = read_stream(0, [(1, delta(content="a b c d e f")), (2, delta("length", 9, content="b c"))])
     assert (answer.n, answer.chunks, answer.k1_told) == (9, 2, False)
 
 
@@ -215,15 +218,6 @@ def body(tokens: int) -> dict[str, Any]:
     }
 
 
-def sample(answer: StreamedAnswer) -> RequestSample:
-    """The same as the value that reports read."""
-    names = ("t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "visible", "prompt_tokens")
-    figures = {name: getattr(answer, name) for name in names}
-    return RequestSample(
-        cell=CellKey(suite="s", context=0, output=1), arm="A", launch=0, rep=0, prompt_id="p", **figures
-    )
-
-
 @pytest.mark.parametrize("per_chunk", [1, 3, 16])
 @pytest.mark.parametrize("reasoning", [0, 80])
 async def test_rates_are_true_whatever_a_chunk_holds(per_chunk: int, reasoning: int) -> None:
@@ -245,15 +239,6 @@ async def test_rates_are_true_whatever_a_chunk_holds(per_chunk: int, reasoning: 
         assert (reasoning - 1) / DECODE <= thought_s <= (reasoning + 2 * per_chunk) / DECODE
     else:
         assert (seen.visible, seen.ttfv_s) == (TOKENS, seen.ttft_s)
-
-
-def frame(**event: Any) -> bytes:
-    return b"data: " + json.dumps(event).encode() + b"\n\n"
-
-
-def delta(finish: str | None = None, usage: int | None = None, **parts: Any) -> bytes:
-    told = {} if usage is None else {"usage": {"completion_tokens": usage}}
-    return frame(choices=[{"index": 0, "delta": parts, "finish_reason": finish}], **told)
 
 
 def test_a_role_is_a_response_and_no_token() -> None:

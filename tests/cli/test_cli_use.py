@@ -345,18 +345,6 @@ def test_a_daemon_that_goes_away_ends_the_wait_for_a_stop(sparkdash: Run, daemon
     assert (done.code, "out of memory" in done.err) == (7, False)
 
 
-def test_ctrl_c_stops_the_waiting_and_not_the_stop(daemon: FakeDaemon) -> None:
-    daemon.set(engines={"a": engine("a")}, swap=swap(None))
-    daemon.carried_out.clear()
-    with Program(["-m", "sparkdash", "stop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "drain\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-    assert (process.returncode, out) == (130, "")
-    assert err == "No longer waiting; the engine keeps stopping.\n"
-
-
 def test_an_end_that_takes_long_shows_what_is_stopped(daemon: FakeDaemon) -> None:
     daemon.set(engines={"a": engine("a")}, swap=swap(None))
     daemon.ends = False
@@ -410,16 +398,26 @@ def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeD
     assert (done.code, "new did not come up." in done.err) == (4, True)
 
 
-def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("use", "new"), "the swap continues. `sparkdash cancel` cancels it."),
+        (("stop",), "the engine keeps stopping."),
+    ],
+    ids=["use", "stop"],
+)
+def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon, words: tuple[str, ...], said: str) -> None:
     daemon.on_use = lambda name: [SwapChanged(swap=swap(name))]
-    words = ["-m", "sparkdash", "use", "new"]
-    with Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    if words == ("stop",):
+        daemon.set(engines={"a": engine("a")}, swap=swap(None))
+        daemon.carried_out.clear()
+    command = ["-m", "sparkdash", *words]
+    with Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "drain\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
-    assert (process.returncode, out) == (130, "")
-    assert err == "No longer waiting; the swap continues. `sparkdash cancel` cancels it.\n"
+    assert (process.returncode, out, err) == (130, "", f"No longer waiting; {said}\n")
     assert not any(path == "/api/cancel" for _, path, _ in daemon.calls)
 
 
