@@ -25,29 +25,28 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert settings.load_settings(file).reserve_gib == 4.5
 
 
-def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    """A misspelt key is an error, not a silent default."""
-    file = tmp_path / "config.toml"
-    file.write_text("prot = 1\n")
-    with pytest.raises(ProfileError) as caught:
-        settings.load_settings(file)
-    assert "prot" in caught.value.message
-    assert "port" in (caught.value.hint or "")
-
-
 @pytest.mark.parametrize(
-    ("text", "known"),
+    ("text", "named", "known"),
     [
-        ("[policy.a]\nidle_ttl = 1", "idle_ttl_s"),
-        ("[history]\nmax = 1", "max_gib"),
+        ("prot = 1\n", "prot", "port"),
+        (
+            "[policy.a]\npined = true",
+            "policy.a.pined",
+            "Did you mean pinned? Known keys: pinned, idle_ttl_s, max_concurrency, autocomplete.",
+        ),
+        ("[history]\nmax = 1", "history.max", "max_gib"),
     ],
 )
-def test_an_unknown_key_of_a_table_lists_the_keys_of_that_table(tmp_path: Path, text: str, known: str) -> None:
+def test_an_unknown_key_is_named_with_the_known_ones_of_its_table(
+    tmp_path: Path, text: str, named: str, known: str
+) -> None:
+    """A misspelt key is an error, not a silent default."""
     file = tmp_path / "config.toml"
     file.write_text(text)
-    with pytest.raises(ProfileError, match="unknown key") as caught:
+    with pytest.raises(ProfileError) as caught:
         settings.load_settings(file)
-    assert known in (caught.value.hint or "").replace(",", "").rstrip(".").split()
+    assert f"{named}: unknown key" in caught.value.message
+    assert known in (caught.value.hint or "")
 
 
 def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
@@ -79,14 +78,6 @@ def test_what_would_fail_much_later_is_refused(tmp_path: Path, text: bytes, word
         settings.load_settings(file)
     assert words in caught.value.message
     assert caught.value.hint is None
-
-
-def test_the_keys_of_a_policy_are_told_apart(tmp_path: Path) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text("[policy.x]\npined = true\n")
-    with pytest.raises(ProfileError) as caught:
-        settings.load_settings(file)
-    assert caught.value.hint == "Did you mean pinned? Known keys: pinned, idle_ttl_s, max_concurrency, autocomplete."
 
 
 @pytest.mark.parametrize(
@@ -134,6 +125,3 @@ def test_a_policy_holds_for_a_profile_or_its_family(tmp_path: Path) -> None:
     own = found.policy_of("qwen/eagle3")
     assert (own.pinned, own.idle_ttl_s, own.max_concurrency) == (False, 60, 2)
     assert found.policy_of("gpt") == settings.Policy(idle_ttl_s=600)
-    file.write_text("[policy.qwen]\npined = true\n")
-    with pytest.raises(ProfileError, match=r"policy\.qwen\.pined"):
-        settings.load_settings(file)
