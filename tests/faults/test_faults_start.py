@@ -68,17 +68,3 @@ async def test_podman_fails_while_an_engine_starts(
             assert words in error["message"]
             assert box.states() == {"a": "failed"}
         assert box.left() == set()
-
-
-@pytest.mark.parametrize("how", ["125", "missing"])
-async def test_a_podman_that_is_well_again_is_used_again(
-    open_box: Any, make_profile: Callable[..., Any], how: str
-) -> None:
-    async with open_box(make_profile("a")) as box:
-        box.fault("image", how)
-        assert (await box.chat("a"))[0] == 400
-        box.fix()
-        await box.use("a")
-        assert box.running() == ["a"]
-        await box.supervisor.stop(None)
-        assert box.left() == set()

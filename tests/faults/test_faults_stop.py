@@ -113,5 +113,7 @@ async def test_podman_fails_before_anything_is_stopped(
         assert (status, error["code"]) == (400, code)
         assert box.states() == {"a": "ready", "b": "failed"}
         box.fix()
+        await box.use("b")
+        assert box.running() == ["b"]
         await box.supervisor.stop(None)
         assert box.left() == set()
