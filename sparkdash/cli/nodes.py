@@ -316,10 +316,10 @@ def add(
 
 
 async def _first_sight(name: str, target: str, port: int | None) -> tuple[str, int]:
-    from sparkdash.nodes.ssh import host_keys
+    from sparkdash.nodes import discover
 
-    seen = await host_keys.resolve(target)
-    return await host_keys.ask_host_key(name, target, port or seen.port), port or seen.port
+    seen = await discover.resolve(target)
+    return await discover.ask_host_key(name, target, port or seen.port), port or seen.port
 
 
 def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) -> None:

@@ -10,7 +10,6 @@ import pytest
 from sparkdash.errors import HostError
 from sparkdash.nodes import discover
 from sparkdash.nodes.discover import FoundBox
-from sparkdash.nodes.ssh import host_keys
 
 NEIGHBOURS = [
     {"dst": "192.168.100.2", "lladdr": "4c:bb:47:00:00:02", "state": ["STALE"]},
@@ -37,11 +36,11 @@ async def test_a_box_that_is_seen_in_several_ways_is_one_by_its_host_key(
             raise HostError("no sshd", code="node_unreachable")
         return f"ssh-ed25519 {KEYS[target]}{port}"
 
-    async def target_of(address: str) -> host_keys.SshTarget:
-        return host_keys.SshTarget(address, 2222, "lab")
+    async def target_of(address: str) -> discover.SshTarget:
+        return discover.SshTarget(address, 2222, "lab")
 
-    monkeypatch.setattr(host_keys, "ask_host_key", host_key)
-    monkeypatch.setattr(host_keys, "resolve", target_of)
+    monkeypatch.setattr(discover, "ask_host_key", host_key)
+    monkeypatch.setattr(discover, "resolve", target_of)
     assert await discover.find_boxes(["lo"]) == [
         FoundBox("10.0.0.2", 2222, "ssh-ed25519 B2222", "Spark-B.lan", ("lo",)),
         FoundBox("fe80::3%lo", 2222, "ssh-ed25519 C2222", None, ("lo",)),

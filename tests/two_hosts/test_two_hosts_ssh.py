@@ -16,8 +16,8 @@ import pytest
 from local_sshd import LocalSshd, free_port
 
 from sparkdash.errors import HostError
+from sparkdash.nodes import discover
 from sparkdash.nodes.ssh import connection as connections
-from sparkdash.nodes.ssh import host_keys
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.ssh_command import fingerprint
 
@@ -70,27 +70,27 @@ async def refusal(node: NodeConnection) -> HostError:
 
 async def test_the_host_key_is_seen_without_logging_in(sshd: LocalSshd) -> None:
     logins = sshd.connections()
-    assert await host_keys.ask_host_key("spark2", sshd.target, sshd.port) == sshd.host_key
+    assert await discover.ask_host_key("spark2", sshd.target, sshd.port) == sshd.host_key
     assert sshd.connections() == logins
 
 
 async def test_a_port_on_which_nobody_listens_is_unreachable_with_sshs_words(sshd: LocalSshd) -> None:
     sshd.stop()
     with pytest.raises(HostError, match="Connection refused") as refused:
-        await host_keys.ask_host_key("spark2", sshd.target, sshd.port)
+        await discover.ask_host_key("spark2", sshd.target, sshd.port)
     assert refused.value.code == "node_unreachable"
 
 
 @pytest.mark.full
 async def test_ssh_tells_what_it_takes_an_address_for() -> None:
-    found = await host_keys.resolve("lab@192.0.2.7")
+    found = await discover.resolve("lab@192.0.2.7")
     assert (found.host, found.port, found.user) == ("192.0.2.7", 22, "lab")
 
 
 @pytest.mark.full
 async def test_an_address_that_ssh_refuses_is_named() -> None:
     with pytest.raises(HostError, match="is no address for ssh") as refused:
-        await host_keys.resolve("-oProxyCommand=touch /tmp/x")
+        await discover.resolve("-oProxyCommand=touch /tmp/x")
     assert refused.value.code == "ssh_address_wrong"
 
 

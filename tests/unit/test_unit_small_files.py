@@ -33,7 +33,7 @@ OF_THE_PACKAGE = {
     "bench/plan/texts.py", "bench/report/formats.py", "bench/report/layout.py", "engines/flag_table.py",
     "gateway/apis/pages.py", "nodes/programs.py", "web/server.py",
 }  # fmt: skip
-JUST_WRITTEN = {"host/memory/helper.py", "host/podman/image_build.py", "nodes/ssh/host_keys.py", "tui/orders.py"}
+JUST_WRITTEN = {"host/memory/helper.py", "host/podman/image_build.py", "nodes/discover.py", "tui/orders.py"}
 
 
 def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
