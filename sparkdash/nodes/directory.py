@@ -15,6 +15,7 @@ from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Runtime, node_unknown
 from sparkdash.log import LOG
+from sparkdash.nodes import boxes
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.boxes import Box, refuse_known_box
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
@@ -28,7 +29,7 @@ from sparkdash.nodes.shared_links import (
     find_cables,
     twin_devices,
 )
-from sparkdash.nodes.ssh import facts, ssh_errors
+from sparkdash.nodes.ssh import ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, MonitorInputs, NodeMonitor
 
@@ -249,10 +250,10 @@ class NodeDirectory:
         while True:
             pause_s = FACTS_EVERY_S
             try:
-                found = await facts.read_local_facts(self._in.program, self._in.hf_home)
+                found = await boxes.read_local_facts(self._in.program, self._in.hf_home)
             except HostError as error:
                 LOG.warning("the facts of this box cannot be read", why=error.message)
-                pause_s = facts.FACTS_S
+                pause_s = boxes.FACTS_S
             else:
                 if found != self._local:
                     self._local = found
@@ -273,13 +274,13 @@ class NodeDirectory:
 
     async def _read_facts(self, connection: NodeConnection) -> NodeFacts:
         """Read the facts of a node. Raises HostError: node_known, for a box that is known by another name."""
-        name, found = connection.node.name, await facts.read_facts(connection, self._in.program)
+        name, found = connection.node.name, await boxes.read_facts(connection, self._in.program)
         await self._tried_local.wait()
         known = {each: monitor.state.facts for each, monitor in self._monitors.items() if monitor.reachable}
         known[LOCAL] = self._local
         try:
-            boxes = (Box(each, facts=theirs) for each, theirs in known.items() if each != name)
-            return refuse_known_box(Box(name, facts=found), boxes)
+            others = (Box(each, facts=theirs) for each, theirs in known.items() if each != name)
+            return refuse_known_box(Box(name, facts=found), others)
         except AdmissionError as error:
             hint = f"`sparkdash nodes remove {name}` leaves it with one name."
             raise HostError(error.message, code=error.code, hint=hint) from None

@@ -49,7 +49,7 @@ async def test_a_name_that_was_written_by_hand_for_a_box_that_is_known_is_refuse
     async def read_facts(connection: Any, program: str) -> NodeFacts:
         return {"spark2": BOX, "spark3": CLONE}[connection.node.name]
 
-    monkeypatch.setattr(directory.facts, "read_facts", read_facts)
+    monkeypatch.setattr(directory.boxes, "read_facts", read_facts)
     one, other = (monitor.connection for monitor in made._monitors.values())
     waiting = asyncio.create_task(made._read_facts(one))
     await asyncio.sleep(0)

@@ -12,7 +12,8 @@ import pytest
 
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.nodes.ssh import facts, facts_script
+from sparkdash.nodes import boxes
+from sparkdash.nodes.ssh import facts_script
 
 FAST, ADDRESS = "enp1s0f1np1", "192.168.100.2"
 
@@ -97,7 +98,7 @@ def test_free_space_is_that_of_the_nearest_folder_there_is(tmp_path: Path) -> No
 
 
 async def test_this_box_tells_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await facts.read_local_facts("no-such-runtime", "")
+    found = await boxes.read_local_facts("no-such-runtime", "")
     assert (found.hostname, found.uid, found.runtime_version) == (os.uname().nodename, os.getuid(), None)
     assert abs(found.clock_offset_s or 0) < 5
     assert found.home == str(Path.home())
@@ -134,7 +135,7 @@ async def test_an_answer_that_is_none_is_an_error_with_the_scripts_last_words(
 ) -> None:
     asked: Any = Answering(done)
     with pytest.raises(HostError) as refused:
-        await facts.read_facts(asked, "podman")
+        await boxes.read_facts(asked, "podman")
     assert refused.value.code == code
     assert words in refused.value.message
     assert refused.value.hint
@@ -144,4 +145,4 @@ async def test_an_answer_that_is_none_is_an_error_with_the_scripts_last_words(
 async def test_what_a_login_script_prints_before_the_answer_is_left_out() -> None:
     text = '{"now": 0, "hostname": "s2", "arch": "aarch64", "home": "/h", "uid": 1000}'
     asked: Any = Answering(CommandResult(0, f"Welcome to DGX OS\n{text}\n", ""))
-    assert (await facts.read_facts(asked, "podman")).hostname == "s2"
+    assert (await boxes.read_facts(asked, "podman")).hostname == "s2"

@@ -20,11 +20,11 @@ from sparkdash.nodes.agent.figures import FIGURES
 from sparkdash.nodes.agent.guard_files import KILLS_LIMIT, GuardFolder
 from sparkdash.nodes.agent.node_guard import GUARD
 from sparkdash.nodes.agent.remote_figures import GpuReader
+from sparkdash.nodes.boxes import FACTS
 from sparkdash.nodes.cluster.podman_over_ssh import LEFTOVERS
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.nodes.shipping import drop_pages
 from sparkdash.nodes.shipping.shipper import WEIGHTS
-from sparkdash.nodes.ssh.facts import FACTS
 
 PROGRAMS = [FIGURES, GUARD, LEFTOVERS, WEIGHTS, FACTS, READINGS, (drop_pages.__name__,)]
 ID = "ab" * 32

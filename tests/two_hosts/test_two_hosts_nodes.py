@@ -16,10 +16,10 @@ from local_sshd import LocalSshd
 from sparkdash.domain.node import LOCAL, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
 from sparkdash.host.box import BoxReader
+from sparkdash.nodes import boxes, node_file
 from sparkdash.nodes import directory as directory_module
-from sparkdash.nodes import node_file
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.ssh import facts, node_monitor
+from sparkdash.nodes.ssh import node_monitor
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
 from sparkdash.nodes.ssh.ssh_command import fingerprint
@@ -39,7 +39,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 async def read_facts(connection: NodeConnection) -> NodeFacts:
     """The facts of the node, whose podman is asked nothing."""
-    return await facts.read_facts(connection, "true")
+    return await boxes.read_facts(connection, "true")
 
 
 async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
