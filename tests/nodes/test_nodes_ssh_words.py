@@ -134,26 +134,6 @@ def test_the_pinned_key_is_compared_under_the_nodes_name(tmp_path: Path) -> None
     assert connection.write_known_hosts(tmp_path, NODE.replace(host_key="ssh-ed25519 BBBB")) != path
 
 
-def test_sockets_of_ended_processes_are_removed_and_those_of_living_ones_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short = Path("/tmp") / f"sd-{tmp_path.name[-12:]}"
-    monkeypatch.setattr(connection.paths, "runtime_dir", lambda: short)
-    (short / "ssh").mkdir(parents=True)
-    try:
-        gone, own = short / "ssh" / "999999999-abc-0", connection.socket_path(short / "ssh", "spark2", 3)
-        gone.touch()
-        own.touch()
-        assert connection.socket_folder.__wrapped__() == short / "ssh"
-        assert (gone.exists(), own.exists()) == (False, True)
-        assert len(str(own)) + 17 < 108
-    finally:
-        for each in (short / "ssh").iterdir():
-            each.unlink()
-        (short / "ssh").rmdir()
-        short.rmdir()
-
-
 def test_a_long_runtime_folder_is_left_for_a_short_one_of_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

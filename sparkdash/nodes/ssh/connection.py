@@ -12,7 +12,7 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -31,18 +31,13 @@ LONGEST = 60
 
 @cache
 def socket_folder() -> Path:
-    """Return the folder of this process, made with access for its user alone; leftovers of ended processes go."""
+    """Return the folder of sockets, made with access for its user alone."""
     folder = paths.runtime_dir() / "ssh"
     if len(os.fsencode(folder)) > LONGEST:
         folder = Path(tempfile.mkdtemp(prefix="sparkdash-ssh-", dir="/tmp"))  # 0700, with a random name
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for each in folder.iterdir():
-        pid = each.name.partition("-")[0]
-        if pid.isdecimal() and not Path("/proc", pid).exists():
-            with suppress(OSError):
-                each.unlink()
     return folder
 
 
