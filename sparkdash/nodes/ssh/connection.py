@@ -50,10 +50,7 @@ def write_known_hosts(folder: Path, node: Node) -> Path:
     line = f"{node.name} {node.host_key}\n".encode()
     path = folder / f"{hashlib.sha256(line).hexdigest()[:16]}.known_hosts"
     if not path.exists():
-        descriptor, made = tempfile.mkstemp(dir=folder, prefix=".known_hosts.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(line)
-        Path(made).replace(path)
+        paths.replace_file(path, line)
     return path
 
 
