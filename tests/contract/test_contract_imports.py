@@ -104,4 +104,4 @@ def test_our_programs_are_started_by_the_safe_interpreter_alone() -> None:
     """`paths.PYTHON`; programs that are read from standard input are isolated by -I."""
     root = Path(sparkdash.__file__).parent
     using = {str(file.relative_to(root)) for file in root.rglob("*.py") if "sys.executable" in file.read_text("utf-8")}
-    assert using == {"paths.py", "nodes/ssh/facts.py"}
+    assert using == {"paths.py", "nodes/boxes.py"}
