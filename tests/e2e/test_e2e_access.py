@@ -11,15 +11,7 @@ from typing import Any
 
 import programs
 
-PROFILE = """
-profile: tiny
-about: simulated
-engine: sim
-serves: [small]
-context: 8192
-sim: {load_s: 1, time_scale: 20, memory_gib: 0.1}
-memory: {weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}
-"""
+PROFILE = "profile: tiny\nengine: sim\nserves: [small]\nsim: {load_s: 0.1, memory_gib: 0.1, time_scale: 20}\n"
 
 
 def asked(url: str, key: str | None, body: Any = None) -> int:
@@ -37,10 +29,8 @@ def test_a_key_from_its_making_to_its_end(new_daemon: Callable[..., Any]) -> Non
     daemon = new_daemon(runtime="process", reserve_gib=0)
     daemon.write("tiny", PROFILE)
     daemon.start()
-    chat, hello = (
-        f"{daemon.url}/v1/chat/completions",
-        {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]},
-    )
+    chat = f"{daemon.url}/v1/chat/completions"
+    hello = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
     assert asked(f"{daemon.url}/v1/models", "anything") == 200
     secret = daemon.sparkdash("keys", "add", "laptop", "--models", "small").stdout.strip()
     assert [asked(f"{daemon.url}/v1/models", key) for key in (None, "anything", secret)] == [401, 401, 200]

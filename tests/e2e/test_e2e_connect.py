@@ -11,14 +11,7 @@ import pytest
 
 from sparkdash.connect.clients import RECIPES
 
-PROFILE = """
-profile: tiny
-about: simulated
-engine: sim
-context: 8192
-sim: {load_s: 1, time_scale: 20, memory_gib: 0.1}
-memory: {weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}
-"""
+PROFILE = "profile: tiny\nengine: sim\nsim: {load_s: 0.1, memory_gib: 0.1, time_scale: 20}\n"
 
 
 @pytest.fixture(scope="module")

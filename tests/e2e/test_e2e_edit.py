@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-PROFILE = """\
-profile: rehearsal
-about: {about}
-engine: sim
-context: 8192
-sim: {{load_s: 1, time_scale: 20, memory_gib: 0.1}}
-memory: {{weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}}
-"""
+PROFILE = "profile: rehearsal\nabout: {about}\nengine: sim\nsim: {{load_s: 1, memory_gib: 0.1, time_scale: 20}}\n"
 
 
 @pytest.fixture(scope="module")

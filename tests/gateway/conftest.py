@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from leaping import LeapingClock
-from scripted import FakeEngine, engine_on_a_socket, ok
+from scripted import FakeEngine, engine_on_a_socket
 from serving import deserted
 
 from sparkdash import listen
@@ -253,6 +253,10 @@ class House:
         body = {"model": "alpha", "messages": [], "stream": stream, **asked, **more}
         return await self.client.post("/v1/chat/completions", json=body)
 
+    def rebuild(self, **changes: Any) -> None:
+        """Give the gateway other dependencies."""
+        self.app.__init__(replace(self.app._deps, **changes))  # type: ignore[misc]
+
     async def connect(self, said: bytes = b"", **how: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A client that no library keeps to the rules."""
         reader, writer = await asyncio.open_connection("127.0.0.1", int(self.base.rpartition(":")[2]), **how)
@@ -376,6 +380,14 @@ async def house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
         yield built
 
 
+@pytest.fixture
+async def waiting(house: House) -> AsyncIterator[House]:
+    """A house whose supervisor holds every request back."""
+    house.supervisor.gate.clear()
+    yield house
+    house.supervisor.gate.set()
+
+
 @asynccontextmanager
 async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIterator[App]:
     """A simulated vLLM behind the house's gateway."""
@@ -418,9 +430,7 @@ def streams() -> list[str]:
 def tools() -> SimpleNamespace:
     """What test modules need of this file's names."""
     return SimpleNamespace(
-        engine_on_a_socket=engine_on_a_socket,
         living_house=living_house,
         simulated_engine=simulated_engine,
         ready=ready,
-        ok=ok,
     )

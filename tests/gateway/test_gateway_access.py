@@ -9,7 +9,6 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from socket import AF_INET, AF_INET6, socket
 from typing import Any
@@ -40,10 +39,7 @@ class Locked:
         self.path = path
         self.used: dict[str, int] = {}
         self.audit: list[dict[str, Any]] = []
-        deps = replace(
-            house.app._deps, keys=Keyring(path), used_today=lambda name: self.used.get(name, 0), audit=self.audit.append
-        )
-        house.app.__init__(deps)
+        house.rebuild(keys=Keyring(path), used_today=lambda name: self.used.get(name, 0), audit=self.audit.append)
 
     def add(self, **more: Any) -> None:
         keyring.add_key(self.path, key(**more))
@@ -334,7 +330,7 @@ async def test_a_change_is_written_down_before_its_caller_hears_of_it(house: Any
         time.sleep(0.2)
         kept.append(line)
 
-    house.app.__init__(replace(house.app._deps, audit=keep))
+    house.rebuild(audit=keep)
     await house.client.post("/api/use", json={"profile": "alpha"})
     assert len(kept) == 1
 
@@ -343,7 +339,7 @@ async def test_a_change_is_written_down_before_its_caller_hears_of_it(house: Any
 async def test_a_feed_ends_with_its_key(locked: Locked, ends: str) -> None:
     """At the next event, of which nothing is told; a key that holds goes on."""
     bus, now = locked.house.bus, [1000.0]
-    locked.house.app.__init__(replace(locked.house.app._deps, clock=lambda: now[0]))
+    locked.house.rebuild(clock=lambda: now[0])
     locked.add(scopes=["inference", "control"], expires_at=2000.0)
     headers = {"x-api-key": SECRET}
     async with locked.house.client.stream("GET", "/api/events", headers=headers) as reply:

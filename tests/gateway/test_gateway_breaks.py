@@ -6,13 +6,12 @@ import asyncio
 import json
 import socket
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
-from scripted import Hanging, answering, dying, ok, streaming
+from scripted import Hanging, answering, dying, engine_on_a_socket, ok, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineDeadError, EngineError, UpstreamError
@@ -188,7 +187,7 @@ async def test_a_request_whose_engine_dies_without_an_answer_is_answered_by_the_
 ) -> None:
     """vLLM answers 500 before it exits, or has sent its 200 when it dies in the prefill: the client has no byte of it."""
     body = WORD + DONE if stream else b'{"choices":[]}'
-    async with tools.engine_on_a_socket(script) as dead:
+    async with engine_on_a_socket(script) as dead:
         house.supervisor.urls = [dead.url]
         house.engine.script = streaming(body) if stream else answering(body)
         reply = await house.chat(stream=stream)
@@ -214,7 +213,7 @@ async def test_a_request_waits_for_an_engine_that_takes_no_connection(
 ) -> None:
     """As a frozen one under load: until it is well again, or the supervisor has given it up; a stream is told."""
     monkeypatch.setattr(fallbacks, "PAUSE_S", 0.001)
-    house.app.__init__(replace(house.app._deps, settings=Settings(hold_headers_s=0.0)))
+    house.rebuild(settings=Settings(hold_headers_s=0.0))
     house.supervisor.urls = ["http://127.0.0.1:1"] * 5
     house.engine.script = streaming(WORD, DONE) if stream else ok
     reply = await house.chat(stream=stream)

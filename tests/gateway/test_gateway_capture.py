@@ -6,7 +6,6 @@ import asyncio
 import json
 import stat
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,6 @@ class Past:
 def kept(house: Any, tmp_path: Path) -> Capture:
     """The gateway's capture; what is captured is found by its id."""
     house.past, house.capture = Past(), HeardCapture(tmp_path)
-    house.rebuild = lambda **changes: house.app.__init__(replace(house.app._deps, **changes))
     house.rebuild(
         capture=house.capture, captured=partial(find_captured, tmp_path), history=house.past,
         record=lambda row: house.past.rows.__setitem__(row.id, row),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +264,7 @@ class AskedHistory:
 @pytest.fixture
 def past(house: Any) -> AskedHistory:
     made = AskedHistory()
-    house.app.__init__(replace(house.app._deps, history=made))
+    house.rebuild(history=made)
     return made
 
 

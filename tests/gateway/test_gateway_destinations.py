@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ CHOICES = {
 
 @pytest.fixture
 def chosen(house: Any) -> Any:
-    house.app.__init__(replace(house.app._deps, choices=lambda: CHOICES))
+    house.rebuild(choices=lambda: CHOICES)
     return house
 
 
@@ -58,7 +57,7 @@ async def test_what_runs_or_loads_is_taken_else_the_first_that_can(
 async def test_a_key_gets_only_its_own_of_them(chosen: Any, tmp_path: Path) -> None:
     secret = new_secret()
     add_key(tmp_path / "keys.json", Key(name="k", sha256=digest(secret), models=("beta/fast",)))
-    chosen.app.__init__(replace(chosen.app._deps, keys=Keyring(tmp_path / "keys.json")))
+    chosen.rebuild(keys=Keyring(tmp_path / "keys.json"))
     assert (await asked(chosen, "either", authorization=f"Bearer {secret}"))[1] == "beta/fast"
     reply = await chosen.client.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
     found = {item["id"]: item.get("root") for item in reply.json()["data"]}

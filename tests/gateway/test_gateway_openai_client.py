@@ -11,7 +11,6 @@ import pytest
 from scripted import replaying, streaming
 
 from sparkdash.errors import EngineError
-from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 
 if TYPE_CHECKING:
@@ -79,41 +78,11 @@ async def test_a_death_in_the_stream_is_an_error_with_its_words(house: Any, clie
 
 
 class TestWaiting:
-    """Headers at once, many keep-alives."""
+    """Headers go out at once; patience.py has the SDKs that wait and are answered."""
 
     @pytest.fixture
     def settings(self) -> Settings:
         return Settings(hold_headers_s=0)
-
-    @pytest.fixture(autouse=True)
-    def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
-
-    async def test_a_chat_waits_and_streams(self, house: Any, client: Any, recorded_body: Any) -> None:
-        """Keep-alives are chunks like others to the accumulating helper."""
-        house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
-        house.supervisor.gate.clear()
-        async with client.chat.completions.stream(model="alpha", messages=[]) as stream:
-            events = aiter(stream)
-            await anext(events)
-            house.supervisor.gate.set()
-            [event async for event in events]
-            message = stream.current_completion_snapshot.choices[0].message
-        assert (message.role, message.content.endswith("quiet engine")) == ("assistant", True)
-
-    async def test_responses_wait_and_stream(self, house: Any, client: Any, recorded_body: Any) -> None:
-        """The helper refuses a stream that does not begin with response.created, or whose id changes: neither happens."""
-        house.engine.script = replaying(recorded_body("vllm-0.32.0-base-responses-stream"))
-        house.supervisor.gate.clear()
-        async with client.responses.stream(model="alpha", input="x") as stream:
-            events = aiter(stream)
-            first = await anext(events)
-            house.supervisor.gate.set()
-            [event async for event in events]
-            final = await stream.get_final_response()
-        assert first.type == "response.created"
-        assert final.id == first.response.id
-        assert final.output_text.endswith("quiet engine")
 
     async def test_a_failed_load_reaches_the_client(self, house: Any, client: Any) -> None:
         import openai

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -40,12 +39,10 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def waiting(house: Any) -> AsyncIterator[Any]:
-    """A house whose supervisor holds every request back."""
-    house.engine.script = answering(ANSWER)
-    house.supervisor.gate.clear()
-    yield house
-    house.supervisor.gate.set()
+def waiting(waiting: Any) -> Any:
+    """A house that holds every request back, before an engine that would answer at once."""
+    waiting.engine.script = answering(ANSWER)
+    return waiting
 
 
 def asking(house: Any, headers: dict[str, str], path: str = CHAT, **more: Any) -> Any:

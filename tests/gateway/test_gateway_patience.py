@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from leaping import LeapingLoop
+from scripted import engine_on_a_socket
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
@@ -154,7 +155,7 @@ def loading(tools: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         async def main() -> Any:
             asked = {"model_names": {"*": "alpha"}, "slow_client_s": 0, **settings}
             async with AsyncExitStack() as stack:
-                engine = await stack.enter_async_context(tools.engine_on_a_socket())
+                engine = await stack.enter_async_context(engine_on_a_socket())
                 house = await stack.enter_async_context(tools.living_house(engine, Settings(**asked)))
                 await stack.enter_async_context(tools.simulated_engine(house))
                 house.supervisor.gate.clear()

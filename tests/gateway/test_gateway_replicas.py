@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import engine_on_a_socket
 
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.catalog import with_replicas
@@ -143,7 +144,7 @@ async def four_engines(house: Any, tools: SimpleNamespace, ready: int = 4) -> As
     house.catalog.profiles |= with_replicas(plain, (LOCAL, "b", "c", "d")).profiles
     house.bus.publish(ProfilesChanged(profiles=house.catalog.summaries(), problems=()))
     async with AsyncExitStack() as stack:
-        engines = {name: await stack.enter_async_context(tools.engine_on_a_socket()) for name in NAMES}
+        engines = {name: await stack.enter_async_context(engine_on_a_socket()) for name in NAMES}
         house.supervisor.url_of = {name: engine.url for name, engine in engines.items()}
         for name in NAMES[:ready]:
             house.bus.publish(EngineChanged(engine=tools.ready(name)))

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def put_keys(house: Any, path: Path) -> None:
     ]
     path.write_text(json.dumps({"keys": made}))
     keyring.revoke_key(path, "revoked")
-    house.app.__init__(replace(house.app._deps, keys=Keyring(path)))
+    house.rebuild(keys=Keyring(path))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_key_for_metrics_reads_the_metrics_and_nothing_else(
 
     made = {"name": "prometheus", "sha256": digest("prometheus"), "scopes": ["metrics"]}
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [made]}))
-    house.app.__init__(replace(house.app._deps, keys=Keyring(tmp_path / "keys.json"), metrics=page))
+    house.rebuild(keys=Keyring(tmp_path / "keys.json"), metrics=page)
     answer = await house.client.get(path, headers={"authorization": "Bearer prometheus"})
     assert answer.status_code == status
     foreign = await house.client.get("/metrics", headers={"x-api-key": "prometheus", "origin": "http://localhost:1"})

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted import Hanging, answering, streaming
+from scripted import Hanging, answering, engine_on_a_socket, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
@@ -180,7 +180,7 @@ async def test_an_error_of_an_engine_that_is_well_passes_unchanged(
 
 async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, tools: Any) -> None:
     """Whatever its words are: /health says 503, or nobody listens any more."""
-    async with tools.engine_on_a_socket(answering(b"Internal Server Error", 500, "text/plain")) as dying:
+    async with engine_on_a_socket(answering(b"Internal Server Error", 500, "text/plain")) as dying:
         house.supervisor.urls, house.supervisor.sick = [dying.url], "/health answered 503"
         reply = await house.chat()
     assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +224,7 @@ def only_own_garbage() -> Iterator[None]:
 @pytest.fixture
 async def audited(house: Any) -> Any:
     """A gateway that writes down who changed what, and whose engine forgets what it was asked."""
-    house.app.__init__(replace(house.app._deps, audit=lambda _entry: None))
+    house.rebuild(audit=lambda _entry: None)
     house.engine.seen = deque(maxlen=1)
     return house
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from scripted import answering, streaming
+from scripted import answering, engine_on_a_socket, streaming
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.gateway.protocol import splices
@@ -278,7 +278,7 @@ async def test_what_another_engine_answers_instead_is_its_own(mirrors: Any, tool
         await wire.head()
         wire.abort()
 
-    async with tools.engine_on_a_socket(end) as dying:
+    async with engine_on_a_socket(end) as dying:
         mirrors.supervisor.urls = [dying.url]
         mirrors.engine.script = answering(body)
         reply = await mirrors.chat(stream=True)

@@ -24,12 +24,10 @@ BROKEN = EngineError("alpha did not come up: out of memory.", code="out_of_memor
 
 
 @pytest.fixture
-async def waiting(house: Any) -> AsyncIterator[Any]:
-    """A house whose supervisor holds every request back."""
-    house.engine.script = streaming(FRAME)
-    house.supervisor.gate.clear()
-    yield house
-    house.supervisor.gate.set()
+def waiting(waiting: Any) -> Any:
+    """A house that holds every request back, before an engine that would answer at once."""
+    waiting.engine.script = streaming(FRAME)
+    return waiting
 
 
 TOO_LONG = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +175,7 @@ def locked(house: Any, path: Path, **more: Any) -> str:
     """Have the gateway ask for a key named `page`, and return its secret."""
     secret = new_secret()
     add_key(path, Key(name="page", sha256=digest(secret), **more))
-    house.app.__init__(replace(house.app._deps, keys=Keyring(path)))
+    house.rebuild(keys=Keyring(path))
     return secret
 
 
