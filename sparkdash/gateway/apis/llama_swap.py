@@ -6,13 +6,12 @@ from typing import Any
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway.admission.access import permitted_name, visible_snapshot
-from sparkdash.gateway.apis.unloading import unload_model
+from sparkdash.gateway.admission.access import visible_snapshot
+from sparkdash.gateway.apis.unloading import unload_model, wanted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.relay.admitted import resolve_model
 
 RUNNING = "/running"
 _STATES = {
@@ -45,7 +44,7 @@ async def serve_command(deps: Deps, exchange: Exchange) -> None:
     """Answer /unload, /unload/MODEL and /upstream/MODEL, which loads it, with `OK`."""
     _, word, model = (*exchange.head.path.rstrip("/").split("/", 2), "")[:3]
     try:
-        name = _meant(deps, exchange, model) if model else None
+        name = deps.catalog().find(wanted_name(deps, exchange, model)).name if model else None
         if word == "unload":
             await unload_model(deps, exchange, name)
         elif name is not None:
@@ -58,9 +57,3 @@ async def serve_command(deps: Deps, exchange: Exchange) -> None:
         await exchange.refuse(error)
         return
     await exchange.answer(200, b"OK", _TEXT)
-
-
-def _meant(deps: Deps, exchange: Exchange, model: str) -> str:
-    catalog = deps.catalog()
-    name, _ = resolve_model(model, catalog, deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot)
-    return catalog.find(permitted_name(exchange.key, name, catalog, lambda: deps.bus.snapshot)).name

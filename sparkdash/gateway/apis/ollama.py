@@ -29,16 +29,15 @@ from sparkdash.gateway.apis.ollama_wire import (
     rfc3339,
     shape_message,
 )
-from sparkdash.gateway.apis.unloading import refuse_unloading, stop_unused, unload_model
+from sparkdash.gateway.apis.unloading import refuse_unloading, stop_unused, unload_model, wanted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, Message, Scope, replay_body
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.keyring import Key
-from sparkdash.upstream import readable
+from sparkdash.upstream import engine_error_text
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -134,7 +133,7 @@ class OllamaChat:
 
     def _translated(self, raw: bytes) -> bytes:
         if self._status >= 400:
-            return problems.encode_json({"error": error_text(_parsed(raw))})
+            return problems.encode_json({"error": engine_error_text(raw)})
         try:
             return self._answer.whole(raw)
         except _UNREADABLE as error:
@@ -181,13 +180,6 @@ class OllamaChat:
         return found
 
 
-def error_text(reply: Any) -> str:
-    """Extract the message of an error, whoever wrote it."""
-    error = reply.get("error", reply) if isinstance(reply, dict) else reply
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else json.dumps(error)[:500]
-
-
 WORDS = frozenset({"embed", "embeddings"})
 PATH = "/v1/embeddings"
 
@@ -219,13 +211,6 @@ def _kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, b
     return [pair for pair in headers if pair[0] in (b"retry-after", b"x-should-retry")]
 
 
-def _parsed(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return {"error": {"message": readable(raw)[:500]}}
-
-
 def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
     """Translate the request into OpenAI's format, without the model. Raises AdmissionError: no text to embed."""
     key, allowed = ("prompt", "a text") if older else ("input", "a text, or a list of texts")
@@ -241,13 +226,13 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
 
 
 def _client_answer(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
-    reply = _parsed(raw)
     if status >= 400:
-        return status, {"error": error_text(reply)}
+        return status, {"error": engine_error_text(raw)}
     try:
+        reply = json.loads(raw)
         vectors = [item["embedding"] for item in sorted(reply["data"], key=lambda item: item["index"])]
         counted = (reply.get("usage") or {}).get("prompt_tokens")
-    except (KeyError, TypeError, AttributeError):
+    except _UNREADABLE:
         return 502, {"error": "The engine's answer has no embeddings in it."}
     if older:
         return status, {"embedding": vectors[0] if vectors else []}
@@ -339,7 +324,7 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
         AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
     """
     await deps.refresh()
-    wanted = _wanted(deps, exchange, name)
+    wanted = wanted_name(deps, exchange, name)
     profile = _profile(deps, wanted)
     inventory = await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
     stock = inventory.stock.get(profile, Stock())
@@ -367,23 +352,16 @@ async def _unload_after(deps: Deps, exchange: Exchange, model: str, unloads: boo
     if not unloads:
         return
     with suppress(SparkdashError):
-        await stop_unused(deps, _profile(deps, _wanted(deps, exchange, model)))
+        await stop_unused(deps, _profile(deps, wanted_name(deps, exchange, model)))
 
 
 def _profile(deps: Deps, wanted: str) -> str:
     return _active(deps.bus.snapshot) if wanted == AUTO else deps.catalog().find(wanted).name
 
 
-def _wanted(deps: Deps, exchange: Exchange, model: str) -> str:
-    wanted, _ = resolve_model(
-        model, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
-    )
-    return permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
-
-
 async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
     deps.exclusive.admit(exchange.head.token)
-    wanted = _wanted(deps, exchange, ask.model)
+    wanted = wanted_name(deps, exchange, ask.model)
     if ask.unload:
         await unload_model(deps, exchange, _profile(deps, wanted))
     else:

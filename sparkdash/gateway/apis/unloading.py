@@ -1,4 +1,4 @@
-"""Unloading: a client of Ollama's or llama-swap's API stops an engine, as far as it may."""
+"""Unloading: a client of Ollama's or llama-swap's API names a model and stops its engine, as far as it may."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission import access
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.keyring import Scope
+
+
+def wanted_name(deps: Deps, exchange: Exchange, model: str) -> str:
+    """Return what the client's word for a model means to the supervisor. Raises AdmissionError: its key may not use it."""
+    catalog = deps.catalog()
+    wanted, _ = resolve_model(model, catalog, deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot)
+    return access.permitted_name(exchange.key, wanted, catalog, lambda: deps.bus.snapshot)
 
 
 async def unload_model(deps: Deps, exchange: Exchange, profile: str | None) -> None:

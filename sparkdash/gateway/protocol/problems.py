@@ -81,9 +81,7 @@ _TOLD = (
 
 def overflow_error(body: bytes) -> AdmissionError | None:
     """Translate an engine's 400 about a too long prompt into OpenAI's words; None for any other error."""
-    message = _engine_message(body)
-    if message is None:
-        return None
+    message = engine_error_text(body)
     if _OPENAI.search(message):
         return _error(message)
     found = next((found for pattern in _TOLD if (found := pattern.search(message))), None)
@@ -95,17 +93,6 @@ def overflow_error(body: bytes) -> AdmissionError | None:
         f"This model's maximum context length is {groups['limit']} tokens. However, you requested {requested} tokens. "
         "Please reduce the length of the messages."
     )
-
-
-def _engine_message(body: bytes) -> str | None:
-    """Find the message in an engine's error: in `error`, as `error`, or beside it."""
-    try:
-        parsed: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else None
 
 
 def _error(message: str) -> AdmissionError:
