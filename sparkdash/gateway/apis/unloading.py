@@ -14,7 +14,7 @@ from sparkdash.keyring import Scope
 
 
 def wanted_name(deps: Deps, exchange: Exchange, model: str) -> str:
-    """Return what the client's word for a model means to the supervisor. Raises AdmissionError: its key may not use it."""
+    """Return what the client's word for a model means to the supervisor. Raises AdmissionError, as `permitted_name`."""
     catalog = deps.catalog()
     wanted, _ = resolve_model(model, catalog, deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot)
     return access.permitted_name(exchange.key, wanted, catalog, lambda: deps.bus.snapshot)
