@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -60,6 +62,20 @@ def sparkdash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         return Done(code, out, err)
 
     return run
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Puts a shell script first on PATH, under the name of a program."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    def put(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return put
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ DAY = 86400
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Callable[[str, str], None]) -> Path:
     """Two caches, and a podman that lists one container, which has the older one mounted."""
     config = tmp_path / "config"
     config.mkdir(exist_ok=True)
@@ -29,11 +29,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     listed = (
         f'[{{"Id": "1", "State": {{"Status": "running"}}, "Mounts": [{{"Source": "{root}/used@0123456789ab@m"}}]}}]'
     )
-    podman = tmp_path / "bin" / "podman"
-    podman.parent.mkdir(exist_ok=True)
-    podman.write_text(f"#!/bin/sh\nif [ $1 = ps ]; then echo 1; else echo '{listed}'; fi\n")
-    podman.chmod(0o755)
-    monkeypatch.setenv("PATH", str(podman.parent), prepend=os.pathsep)
+    stand_in("podman", f"if [ $1 = ps ]; then echo 1; else echo '{listed}'; fi")
     return root
 
 

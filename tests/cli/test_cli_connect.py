@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -135,15 +134,12 @@ class ModelList(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: Run) -> Any:
     """A home of its own with aider installed, and a server on one port of the look."""
     for name in ("HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
-    program = tmp_path / "bin" / "aider"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent))
+    stand_in("aider", "")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), ModelList)
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(look, "PORTS", {server.server_port: "a server"})
@@ -211,15 +207,12 @@ def test_a_second_model_for_autocomplete_must_fit_beside_the_first(
     ],
 )
 def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
-    daemon: FakeDaemon, home: Path, tmp_path: Path, named: tuple[str, ...], program: str, told: str
+    daemon: FakeDaemon, home: Path, stand_in: Run, named: tuple[str, ...], program: str, told: str
 ) -> None:
     daemon.set(profiles=(summary("gpt-oss-120b"),))
-    stand_in = tmp_path / program
-    stand_in.write_text('#!/bin/sh\nfor each in "$@"; do echo "arg: $each"; done\nenv\nexit 5\n')
-    stand_in.chmod(0o755)
+    stand_in(program, 'for each in "$@"; do echo "arg: $each"; done\nenv\nexit 5')
     argv = [sys.executable, "-m", "sparkdash", "launch", *named, "--", "exec", "two words"]
-    env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 5, done.stderr
     assert told.format(root=daemon.url) in done.stdout
     assert "arg: exec\narg: two words" in done.stdout
@@ -228,18 +221,15 @@ def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
 
 
 def test_launch_points_a_client_at_a_copy_of_its_settings_that_has_the_gateway(
-    daemon: FakeDaemon, home: Path, tmp_path: Path
+    daemon: FakeDaemon, home: Path, stand_in: Run
 ) -> None:
     daemon.set(profiles=(summary("gpt-oss-120b"),))
     mine = home / ".continue" / "config.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("name: Mine\n")
-    stand_in = tmp_path / "cn"
-    stand_in.write_text('#!/bin/sh\n[ "$1" = --config ] && cat "$2"\nstat -c %a "$2"\n')
-    stand_in.chmod(0o755)
+    stand_in("cn", '[ "$1" = --config ] && cat "$2"\nstat -c %a "$2"')
     argv = [sys.executable, "-m", "sparkdash", "launch", "continue"]
-    env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert "name: Mine\n" in done.stdout
     assert f"apiBase: {daemon.url}/v1" in done.stdout
     assert done.stdout.endswith("600\n")

@@ -82,15 +82,12 @@ def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
     ],
 )
 def test_a_podman_that_misbehaves_is_a_finding(
-    sparkdash: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
+    sparkdash: Run, stand_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
 ) -> None:
     """A real program on PATH, in every way that podman has been seen to fail; the checks that need it say so."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
     if script is not None:
-        (folder / "podman").write_text(f"#!/bin/sh\n{script}\n")
-        (folder / "podman").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder))
+        stand_in("podman", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     found = sparkdash("doctor", "podman", "images", "--json")
     assert found.code == 5
     podman, images = found.json()["findings"]

@@ -83,16 +83,11 @@ def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -
         "here": {},
         "images": {},
     }
-    assert sparkdash("profiles", "--json").json() == told
 
 
 def test_profiles_are_listed_and_shown_without_a_daemon(
-    sparkdash: Run, profile_folder: Path, nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sparkdash: Run, profile_folder: Path, nobody: None, no_images: None
 ) -> None:
-    podman = tmp_path / "podman"
-    podman.write_text("#!/bin/sh\necho 'Error: localhost/vllm:test: image not known' >&2\nexit 125\n")
-    podman.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert (
         sparkdash("profiles").out
         == """\
@@ -388,17 +383,9 @@ SERVICES = frozenset({EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM})
 """Engines without an image."""
 
 
-def first_podman(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
-    podman = folder / "bin" / "podman"
-    podman.parent.mkdir()
-    podman.write_text(f"#!/bin/sh\n{says}\nexit 125\n")
-    podman.chmod(0o755)
-    monkeypatch.setenv("PATH", str(podman.parent), prepend=":")
-
-
 @pytest.fixture
-def no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first_podman(tmp_path, monkeypatch, 'for image; do echo "Error: $image: image not known" >&2; done')
+def no_images(stand_in: Run) -> None:
+    stand_in("podman", 'for image; do echo "Error: $image: image not known" >&2; done; exit 125')
 
 
 @pytest.fixture
@@ -408,39 +395,35 @@ def no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(empty))
 
 
-@pytest.fixture
-def ill_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first_podman(tmp_path, monkeypatch, "echo 'Error: database is locked' >&2")
-
-
 def summaries(sparkdash: Run) -> list[ProfileSummary]:
     told = sparkdash("profiles", "--json").json()
     assert told["problems"] == []
     return [ProfileSummary.model_validate(each) for each in told["profiles"]]
 
 
-def rows(sparkdash: Run) -> list[str]:
-    return [line for line in sparkdash("profiles").out.splitlines()[1:] if line.strip()]
+def listed(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], str]:
+    """The row of each profile on a wide terminal, and what is said below the list."""
+    monkeypatch.setenv("COLUMNS", "250")
+    done = sparkdash("profiles")
+    return {line.split()[0]: line for line in done.out.splitlines()[1:]}, done.err
 
 
 def test_at_least_29_profiles_for_one_spark_can_be_pulled_or_built(
     sparkdash: Run, nobody: None, own_folders: Path, no_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    for_one = {each.name for each in summaries(sparkdash) if each.nodes == 1}
-    able = [row for row in rows(sparkdash) if row.endswith(("can be pulled", "can be built"))]
-    assert len([row for row in able if row.split()[0] in for_one]) >= 29
+    rows, _ = listed(sparkdash, monkeypatch)
+    ones = [rows[each.name] for each in summaries(sparkdash) if each.nodes == 1]
+    assert len([row for row in ones if row.endswith(("can be pulled", "can be built"))]) >= 29
 
 
 def test_no_profile_is_listed_in_a_state_that_is_unclear(
     sparkdash: Run, nobody: None, own_folders: Path, no_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    listed = {each.name: each for each in summaries(sparkdash)}
-    shown = rows(sparkdash)
-    assert sorted(row.split()[0] for row in shown) == sorted(listed)
-    for row in shown:
-        profile = listed[row.split()[0]]
+    rows, _ = listed(sparkdash, monkeypatch)
+    profiles = {each.name: each for each in summaries(sparkdash)}
+    assert sorted(rows) == sorted(profiles)
+    for name, row in rows.items():
+        profile = profiles[name]
         clear = [way.value for way in ImageOrigin if f" {way.value} " in row]
         assert clear or profile.cannot_run or profile.engine in SERVICES, row
         assert row.endswith(("can be pulled", "can be built", "no image", "no weights", "cannot run")), row
@@ -450,38 +433,32 @@ def test_no_profile_is_listed_in_a_state_that_is_unclear(
 def test_without_podman_the_list_is_that_of_a_box_without_images(
     sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    done = sparkdash("profiles")
-    state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    state, told = listed(sparkdash, monkeypatch)
     assert state["kokoro"].endswith("can be pulled")
     assert state["qwen3-asr-0.6b"].endswith("can be pulled")
     assert " to build " in state["qwen3-asr-1.7b"]
     assert state["qwen3-asr-1.7b"].endswith("can be built")
-    assert "no daemon" not in done.out
-    assert "podman is not installed" in done.err
+    assert "podman is not installed" in told
 
 
 def test_with_a_podman_that_fails_the_list_says_so_in_each_row_that_needs_it(
-    sparkdash: Run, nobody: None, own_folders: Path, ill_podman: None, monkeypatch: pytest.MonkeyPatch
+    sparkdash: Run, nobody: None, own_folders: Path, stand_in: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    done = sparkdash("profiles")
-    state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    stand_in("podman", "echo 'Error: database is locked' >&2; exit 125")
+    state, told = listed(sparkdash, monkeypatch)
     for name in ("kokoro", "qwen3-asr-1.7b", "gemma-3-4b"):
         assert state[name].endswith("podman silent"), state[name]
-    assert "podman does not answer" in done.err
+    assert "podman does not answer" in told
 
 
 def test_programs_of_this_box_need_no_image(
     sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
-    monkeypatch.setenv("COLUMNS", "250")
-    done = sparkdash("profiles")
-    state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
-    assert "no source" not in done.out
+    state, told = listed(sparkdash, monkeypatch)
+    assert not [row for row in state.values() if "no source" in row]
     assert state["gemma-3-4b"].endswith("can be pulled")
-    assert "podman" not in done.err
+    assert "podman" not in told
 
 
 def test_shipped_profiles_have_no_problem_where_engines_are_plain_processes(

@@ -68,16 +68,10 @@ def test_a_hub_that_cannot_be_is_named(
 
 
 @pytest.fixture
-def podman(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    def put(script: str) -> None:
-        program = own_folders / "bin" / "podman"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\necho "$@" >> {own_folders}/podman-calls\n{script}\n')
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-        monkeypatch.setattr("sparkdash.host.podman.podman.LIST_S", 60)  # a person's patience is not what is tested
-
-    return put
+def podman(own_folders: Path, stand_in: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a podman on PATH that keeps its calls, and then does what the script says."""
+    monkeypatch.setattr("sparkdash.host.podman.podman.LIST_S", 60)  # a person's patience is not what is tested
+    return lambda script: stand_in("podman", f'echo "$@" >> {own_folders}/podman-calls\n{script}')
 
 
 HAS_IT = f"""echo '[2147483648,["docker.io/{IMAGE}"],[]]'; exit 0"""

@@ -203,11 +203,9 @@ def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, u
 
 
 @pytest.fixture
-def by_root(tmp_path: Path, systemctl: Systemctl) -> Callable[[str], subprocess.CompletedProcess[str]]:
+def by_root(tmp_path: Path, stand_in: Callable[[str, str], None]) -> Callable[[str], subprocess.CompletedProcess[str]]:
     """Run a script as root would, in a folder in place of /etc, where visudo takes each rule but one for `bad`."""
-    visudo = tmp_path / "bin" / "visudo"
-    visudo.write_text("#!/bin/sh\n! grep -q '^bad ' \"$2\"\n")
-    visudo.chmod(0o755)
+    stand_in("visudo", "! grep -q '^bad ' \"$2\"")
     for folder in ("systemd/system", "sudoers.d"):
         (tmp_path / "etc" / folder).mkdir(parents=True)
 
