@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pytest
@@ -27,6 +27,7 @@ from sparkdash.domain.history import RecentFigures
 from sparkdash.domain.profile import EngineKind, Profile
 
 Terminal = Callable[..., tuple[int, str]]
+Process = subprocess.Popen[bytes]
 
 
 @pytest.fixture
@@ -199,30 +200,38 @@ DASHBOARD = ["-c", "from sparkdash.tui.app import run_dashboard; run_dashboard(b
 """The dashboard alone: it waits for its daemon, where `sparkdash` would refuse an address at which nobody answers."""
 
 
+def on_a_terminal(argv: list[str], url: str, shown: bytes, errors: IO[bytes] | None = None) -> tuple[Process, int]:
+    """Start it on a pseudo-terminal and wait until it has `shown`; the process, and our end of the terminal."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "SPARKDASH_URL": url}
+    words, to = [sys.executable, *argv], errors or theirs
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=to, env=env, start_new_session=True)
+    os.close(theirs)
+    seen = b""
+    while shown not in seen and (chunk := _read(ours)):
+        seen += chunk
+    return process, ours
+
+
+NOBODY = "http://127.0.0.1:9"
+
+
 @pytest.mark.parametrize(
     ("argv", "connected", "shown", "restored"),
     [
-        (DASHBOARD, False, "\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
-        (DASHBOARD, True, "spark-1", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
-        (["-m", "sparkdash", "status", "--watch"], True, "\x1b[?25l", ("\x1b[?25h",)),
+        (DASHBOARD, False, b"\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
+        (DASHBOARD, True, b"spark-1", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
+        (["-m", "sparkdash", "status", "--watch"], True, b"\x1b[?25l", ("\x1b[?25h",)),
     ],
     ids=["dashboard that waits", "dashboard", "status"],
 )
 def test_a_terminal_is_as_before_after_sigterm(
-    daemon: FakeDaemon, tmp_path: Path, argv: list[str], *, connected: bool, shown: str, restored: tuple[str, ...]
+    daemon: FakeDaemon, tmp_path: Path, argv: list[str], *, connected: bool, shown: bytes, restored: tuple[str, ...]
 ) -> None:
     """No mouse reports, no second screen, no hidden cursor; the dashboard is drawn there wherever its errors go."""
-    ours, theirs = pty.openpty()
     daemon.past["recent"] = RecentFigures(begin=BIRTH, step_s=2.0)
-    url = daemon.url if connected else "http://127.0.0.1:9"
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "SPARKDASH_URL": url}
     with (tmp_path / "errors").open("wb") as errors:
-        words = [sys.executable, *argv]
-        process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=errors, env=env, start_new_session=True)
-    os.close(theirs)
-    seen = b""
-    while shown.encode() not in seen and (chunk := _read(ours)):
-        seen += chunk
+        process, ours = on_a_terminal(argv, daemon.url if connected else NOBODY, shown, errors)
     process.send_signal(signal.SIGTERM)
     rest = b""
     while chunk := _read(ours):
@@ -235,19 +244,6 @@ def test_a_terminal_is_as_before_after_sigterm(
 
 def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes() -> None:
     """As under nohup: it read the end of its input for ever."""
-    ours, theirs = pty.openpty()
-    env = {
-        **os.environ,
-        "TERM": "xterm-256color",
-        "COLUMNS": "80",
-        "LINES": "24",
-        "SPARKDASH_URL": "http://127.0.0.1:9",
-    }
-    words = [sys.executable, *DASHBOARD]
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
-    os.close(theirs)
-    seen = b""
-    while b"\x1b[?1000h" not in seen and (chunk := _read(ours)):
-        seen += chunk
+    process, ours = on_a_terminal(DASHBOARD, NOBODY, b"\x1b[?1000h")
     os.close(ours)
     assert process.wait(timeout=60) == -signal.SIGHUP
