@@ -34,14 +34,11 @@ HINT = (
 
 
 @pytest.fixture
-def journalctl(tmp_path: Path) -> Callable[[str], str]:
-    """Make a journalctl that runs this shell text; its arguments go into the file `asked`."""
+def journalctl(program: Callable[[str, str], Path]) -> Callable[[str], str]:
+    """Make a journalctl that runs this shell text; its arguments go into the file `calls`."""
 
     def make(body: str) -> str:
-        program = tmp_path / "journalctl"
-        program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{body}\n')
-        program.chmod(0o755)
-        return str(program)
+        return str(program("journalctl", body).with_name("bin") / "journalctl")
 
     return make
 
@@ -61,7 +58,7 @@ async def test_lines_of_the_kernel_are_read_since_a_moment(journalctl: Callable[
     found = await KernelLog(program).since(NOW - 60)
     assert found is not None
     assert [(line.kind, line.at) for line in found.lines] == [(KernelKind.DRIVER_MEMORY, NOW - 50)]
-    assert f"--since=@{int(NOW - 60)}" in (tmp_path / "asked").read_text()
+    assert f"--since=@{int(NOW - 60)}" in (tmp_path / "calls").read_text()
 
 
 @pytest.mark.parametrize(

@@ -117,15 +117,16 @@ async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -
     assert await waiter == 9
 
 
-async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path) -> None:
-    """A record whose pid belongs to a process born at another time: it has ended, and stop touches nobody."""
+@pytest.mark.parametrize(("boot", "earlier"), [(None, 1), ("another-boot", 0)])
+async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path, boot: str | None, earlier: int) -> None:
+    """A record whose pid is of a process born at another time, or after a restart of the box: stop touches nobody."""
     runtime, records = Process(tmp_path), ProcessRecords(tmp_path)
     stranger = await runtime.start(spec(STAY))
     now = records.get("qwen3.5-a")
     assert now is not None
     assert stranger.pid is not None
-    boot, _, ticks = now.birth.rpartition(":")
-    records.put(now.model_copy(update={"birth": f"{boot}:{int(ticks) - 1}"}))
+    own_boot, _, ticks = now.birth.rpartition(":")
+    records.put(now.model_copy(update={"birth": f"{boot or own_boot}:{int(ticks) - earlier}"}))
     assert await runtime.pids("qwen3.5-a") == set()
     info = await runtime.inspect("qwen3.5-a")
     assert info is not None
@@ -135,23 +136,6 @@ async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path) -> None:
     records.put(now)
     await runtime.stop("qwen3.5-a", grace_s=0)
     assert not runs(stranger.pid)
-
-
-async def test_a_record_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
-    """After a restart of the box a process with the same pid and the same tick is not ours."""
-    runtime, records = Process(tmp_path), ProcessRecords(tmp_path)
-    info = await runtime.start(spec(STAY))
-    now = records.get("qwen3.5-a")
-    assert now is not None
-    assert info.pid is not None
-    ticks = now.birth.rpartition(":")[2]
-    records.put(now.model_copy(update={"birth": f"another-boot:{ticks}"}))
-    assert await runtime.pids("qwen3.5-a") == set()
-    await runtime.stop("qwen3.5-a", grace_s=0)
-    assert runs(info.pid)
-    records.put(now)
-    await runtime.stop("qwen3.5-a", grace_s=0)
-    assert not runs(info.pid)
 
 
 async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
