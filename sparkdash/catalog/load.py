@@ -106,16 +106,10 @@ def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:
             problems.extend(read)
 
 
-MOST_VALUES = 100_000
-"""Limit of a family: its file's values times its profiles. The largest seen has 8,000; 1,600 variants took 20 s."""
-
-
 def _read(path: Path) -> _File | list[ProfileProblem]:
     document = read_document(path)
     if isinstance(document, ProfileProblem):
         return [document]
-    if too_large := _too_large(document):
-        return [too_large]
     _expand_home(document.data)
     problems = list(document_problems(document))
     profiles: list[tuple[Section, Profile]] = []
@@ -130,20 +124,6 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
             break
     # What the base does wrong, every variant inherits: it is told once.
     return list(dict.fromkeys(problems)) or _File(document, tuple(profiles))
-
-
-def _too_large(document: Document) -> ProfileProblem | None:
-    variants = document.data.get("variants")
-    count = len(variants) if isinstance(variants, dict) else 0
-    if (count + 1) * _values(document.data) <= MOST_VALUES:
-        return None
-    text = f"{count} variants of a file with {_values(document.data)} values are too many"
-    return document.problem(("variants",), text, "Split the family into several files.", code="too-large")
-
-
-def _values(value: Any) -> int:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + sum(map(_values, parts))
 
 
 def _unique(files: list[_File], problems: list[ProfileProblem]) -> list[_File]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -24,7 +23,6 @@ GREATEST = 1e15
 ZERO = -32768
 """Index of the bucket of zeros; all others are greater."""
 _MOST = 2**32 - 1
-_SWAPS = sys.byteorder == "big"
 
 
 class LogSketch:
@@ -68,9 +66,6 @@ class LogSketch:
         if not self.counts:
             return None
         indices, numbers = array("h", self.counts), array("I", (min(n, _MOST) for n in self.counts.values()))
-        if _SWAPS:
-            indices.byteswap()
-            numbers.byteswap()
         return indices.tobytes() + numbers.tobytes()
 
     @property
@@ -141,6 +136,4 @@ def usual_quantiles(packed: bytes | None) -> Quantiles:
 def _read(kind: str, data: bytes) -> array[int]:
     found: array[int] = array(kind)
     found.frombytes(data)
-    if _SWAPS:
-        found.byteswap()
     return found

@@ -52,12 +52,9 @@ IDLE_MHZ, FULL_MHZ, HIGHEST_MHZ = 208.0, 2405.0, 3003.0
 class SimBox:
     """Adds up the claims in `folder`. One reader per box; `clock` gives monotonic seconds."""
 
-    def __init__(
-        self, folder: Path, *, clock: Callable[[], float] = time.monotonic, release_s: float = RELEASE_S
-    ) -> None:
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
-        self._release_s = release_s
         self._alive: dict[int, MemoryClaim] = {}
         self._gone: dict[int, tuple[int, float]] = {}
         """Memory that ended processes still hold, by pid, and since when."""
@@ -147,7 +144,7 @@ class SimBox:
         self._alive = {claim.pid: claim for claim in read_claims(self._folder)}
         for pid in before.keys() - self._alive.keys():
             self._gone[pid] = (before[pid].memory, now)
-        for pid in [pid for pid, (_, since) in self._gone.items() if now - since >= self._release_s]:
+        for pid in [pid for pid, (_, since) in self._gone.items() if now - since >= RELEASE_S]:
             del self._gone[pid]
         largest = max((claim.memory for claim in self._alive.values()), default=0)
         self._cached = max(self._cached, CACHE_SHARE * largest)
@@ -156,7 +153,7 @@ class SimBox:
         """Return memory not yet released: all of it for half the time, then evenly less."""
         total = 0.0
         for memory, since in self._gone.values():
-            share = (self._clock() - since) / self._release_s if self._release_s else 1.0
+            share = (self._clock() - since) / RELEASE_S
             total += memory * min(1.0, 2 * (1 - share))
         return int(total)
 

@@ -223,14 +223,6 @@ def test_aliases_that_multiply_are_a_problem_like_any_other(told: Told, good: st
     assert "it has more than 20000 values" in problem
 
 
-def test_a_family_of_very_many_variants_is_refused_at_once(told: Told, good: str) -> None:
-    """1,600 variants that extend one another took 20 s."""
-    chain = "".join(f"  v{i}: {{extends: v{i - 1}, about: x}}\n" for i in range(1, 1600))
-    (problem,) = told(f"{good}variants:\n  v0: {{}}\n{chain}")
-    assert "1600 variants" in problem
-    assert "Split the family into several files." in problem
-
-
 def test_of_thousands_of_mistakes_the_first_are_told(told: Told, good: str) -> None:
     """Each takes a search for what was meant."""
     wrong = "".join(f"  key{i}: {{{{}}}}\n" for i in range(3000)).replace("{{}}", "{}")

@@ -43,7 +43,7 @@ def hand() -> Hand:
 
 @pytest.fixture
 def box(claims_folder: Path, hand: Hand) -> SimBox:
-    return SimBox(claims_folder, clock=hand, release_s=4)
+    return SimBox(claims_folder, clock=hand)
 
 
 @pytest.fixture

@@ -417,12 +417,10 @@ _STEERING = ("then", "do", "else", "{", "!", "time", "command", "builtin")
 _STARTERS: dict[str, frozenset[str]] = {
     "exec": frozenset({"-a"}),
     "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-D", "-R", "-T", "--user", "--group", "--chdir"}),
-    "doas": frozenset({"-u", "-C"}),
     "nohup": frozenset(),
     "setsid": frozenset(),
     "env": frozenset({"-u", "-C", "-S", "--unset", "--chdir"}),
     "nice": frozenset({"-n", "--adjustment"}),
-    "ionice": frozenset({"-c", "-n"}),
     "stdbuf": frozenset({"-i", "-o", "-e"}),
     "numactl": frozenset({"-m", "-N", "-C", "-i", "-l", "-p"}),
     "taskset": frozenset({"-c", "--cpu-list"}),
@@ -432,9 +430,6 @@ _STARTERS: dict[str, frozenset[str]] = {
         "--group",
     }),
     "uvx": frozenset({"--with", "--from", "--python", "-p"}),
-    "poetry run": frozenset(),
-    "pixi run": frozenset({"-e"}),
-    "conda run": frozenset({"-n", "--name", "-p"}),
 }  # fmt: skip
 """Programs that start the command after them, with their flags that take a value as the next word."""
 _PLAIN_STARTERS = ("exec", "env", "nohup", "setsid")
