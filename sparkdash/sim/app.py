@@ -26,7 +26,7 @@ from sparkdash.units import GIB
 class FaultTrigger:
     """Begins the fault of a profile's `sim`: at once, after some seconds, or after some tokens of one answer.
 
-    With both times it begins at whichever comes first; without one the fault's own default holds.
+    With both times it begins at whichever comes first.
     """
 
     def __init__(self, engine: SimulatedEngine, clock: SimulationClock, spec: SimSpec) -> None:
@@ -42,7 +42,7 @@ class FaultTrigger:
                 hint="Set the profile's sim.fault without fault_after_s and fault_after_tokens.",
             )
         self._after_s = None if spec.fault_after_s is None else spec.fault_after_s / spec.time_scale
-        self._after_tokens = spec.fault_after_tokens if is_timed else self._coming.after_tokens
+        self._after_tokens = spec.fault_after_tokens
         engine.on_tokens = self._produced
         if self._after_s is None and self._after_tokens is None:
             self._begin()
@@ -59,7 +59,7 @@ class FaultTrigger:
     def _begin(self) -> None:
         if self._coming is not None:
             coming, self._coming = self._coming, None
-            self._engine.change(coming)
+            self._engine.behaviour = coming
 
 
 KV_SHARE = 0.25
@@ -190,9 +190,9 @@ class App:
         return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
 
     def gauges(self) -> SimulatedGauges:
-        cache, told = self.engine.cache, self.engine.reported
+        engine, cache = self.engine, self.engine.cache
         return SimulatedGauges(
-            model=self.profile.name, running=told.running, waiting=told.waiting, kv_usage=told.kv_usage,
+            model=self.profile.name, running=len(engine.running), waiting=len(engine.waiting), kv_usage=cache.usage,
             block=cache.block, blocks=cache.blocks, context=self.context, kv_bytes=self._kv_bytes,
         )  # fmt: skip
 

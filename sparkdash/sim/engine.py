@@ -2,8 +2,7 @@
 
 A step admits waiting requests, computes at most PREFILL_BUDGET prompt tokens and gives every decoding request its next
 tokens; SimulatedTiming decides how long it lasts. Preemption is vLLM's: when the cache is full, the request admitted
-last returns to the queue. Everything but `stream` runs in one task; time comes from an injected clock. As in vLLM,
-queue and cache are reported with the outcome of a step: a hanging engine keeps reporting the last state.
+last returns to the queue. Everything but `stream` runs in one task; time comes from an injected clock.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
-from sparkdash.sim.faults import HEALTHY, Behaviour, Hang
+from sparkdash.sim.faults import HEALTHY, Behaviour
 from sparkdash.sim.metrics import SimulatedCounters
 from sparkdash.sim.prose import GeneratedToken, seeded_random
 from sparkdash.sim.speed import HeldBlocks, PrefixCache, SimulatedTiming, SimulationClock
@@ -59,8 +58,6 @@ class SimulatedRequest:
 
 
 DECODE_W, PREFILL_W = 40.0, 65.0
-SPUN = {Hang.CORE: (0.96, 15.0), Hang.SPIN: (1.0, 75.0)}
-"""(share of the GPU's time, watts) of a step that never ends."""
 
 
 @dataclass(slots=True)
@@ -93,13 +90,11 @@ class GpuMeter:
     def __init__(self, now: float) -> None:
         self._at, self._seen = now, (0.0, 0.0)
 
-    def read(self, now: float, spent: tuple[float, float], hang: Hang | None) -> tuple[float, float]:
+    def read(self, now: float, spent: tuple[float, float]) -> tuple[float, float]:
         """Return (share 0..1, watts above idle) since the last reading."""
         span = now - self._at
         shares = [(new - old) / span if span > 0 else 0.0 for new, old in zip(spent, self._seen, strict=True)]
         self._at, self._seen = now, spent
-        if hang in SPUN:
-            return SPUN[hang]
         busy = sum(shares)
         scale = 1.0 / busy if busy > 1.0 else 1.0  # a late step is made good by shorter ones
         watts = (shares[0] * PREFILL_W + shares[1] * DECODE_W) * scale
@@ -114,15 +109,6 @@ LONG_STEPS = 64
 """Minimum number of steps of a prompt with a fixed prefill time."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """Queue and cache as of the last step. Not updated between steps or in a hang."""
-
-    running: int = 0
-    waiting: int = 0
-    kv_usage: float = 0.0
-
-
 class SimulatedEngine:
     """Simulated engine. `run` is its one task; `submit`, `stream` and `abort` are for the app, on the same loop."""
 
@@ -131,20 +117,13 @@ class SimulatedEngine:
         self.counters = SimulatedCounters(len(pace.acceptance))
         self.waiting: deque[SimulatedRequest] = deque()
         self.running: list[SimulatedRequest] = []
-        self.reported = StepReport()
         self.work = GpuWork()
         self.behaviour: Behaviour = HEALTHY
-        self.on_change: Callable[[], None] = lambda: None
         self.on_tokens: Callable[[int], None] = lambda _: None
         self._pace = pace
         self._clock = clock
         self._seats = seats
         self._wake = asyncio.Event()
-
-    def change(self, behaviour: Behaviour) -> None:
-        self.behaviour = behaviour
-        self._wake.set()
-        self.on_change()
 
     def submit(
         self, tokens: list[bytes], words: Iterator[GeneratedToken], *, limit: int, seed: str
@@ -174,15 +153,12 @@ class SimulatedEngine:
             return
         self.cache.release(run.holding)
         self._wake.set()
-        if not self._hangs():
-            self.counters.finished["abort"] += 1
+        self.counters.finished["abort"] += 1
 
     async def run(self) -> None:
         due = self._clock.now()
         while True:
-            await self._until_it_moves()
-            if not self.running and self._next() is None:
-                self._report()
+            if not self.running and not self.waiting:
                 self._wake.clear()
                 await self._wake.wait()
                 due = self._clock.now()
@@ -193,23 +169,7 @@ class SimulatedEngine:
             self.work.begin(self._clock.now(), prefill_s, decode_s)
             await self._clock.sleep_until(due)
             self.work.end()
-            await self._until_it_moves()
             self._apply(chunks, decoding)
-            self._report()
-
-    def _hangs(self) -> bool:
-        return self.behaviour.hang in (Hang.CORE, Hang.SPIN)
-
-    async def _until_it_moves(self) -> None:
-        while self._hangs():
-            self._wake.clear()
-            await self._wake.wait()
-
-    def _report(self) -> None:
-        self.reported = StepReport(len(self.running), len(self.waiting), self.cache.usage)
-
-    def _next(self) -> SimulatedRequest | None:
-        return self.waiting[0] if self.waiting and self.behaviour.hang is not Hang.ADMISSION else None
 
     def _plan(self) -> tuple[dict[SimulatedRequest, int], list[SimulatedRequest]]:
         """Return prompt tokens to compute by request, and the decoding requests."""
@@ -231,7 +191,8 @@ class SimulatedEngine:
         return chunks
 
     def _admit(self) -> None:
-        while len(self.running) < self._seats and (run := self._next()) is not None:
+        while len(self.running) < self._seats and self.waiting:
+            run = self.waiting[0]
             keys = self.cache.matched(run.tokens)
             hit = len(keys) * self.cache.block
             run.holding = self.cache.take(keys)

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from sparkdash.errors import ProfileError
-
-
-class Hang(StrEnum):
-    """Kinds of hang of a serving engine."""
-
-    PROCESS = "process"
-    CORE = "core"
-    SPIN = "spin"
-    """Current step never ends, at full load."""
-    ADMISSION = "admission"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +17,8 @@ class Behaviour:
     """Share of the load, 0..1, at which the process dies."""
     only_chat: bool = False
     """OpenAI's chat completions are the only chat protocol."""
-
-    after_tokens: int | None = None
-    """Generated tokens of one answer after which the fault begins, unless the profile says when; None: at once."""
-    hang: Hang | None = None
     prefill_s: float = 0.0
+    """Time that the prefill of each prompt takes, which is filled up to the context; 0: as the prompt has it."""
 
 
 HEALTHY = Behaviour()
@@ -47,19 +33,11 @@ AT_START: dict[str, Behaviour] = {
 }
 
 SERVING: dict[str, Behaviour] = {
-    # the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
-    "frozen": Behaviour(hang=Hang.PROCESS, after_tokens=48),
-    # a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU
-    "frozen-core": Behaviour(hang=Hang.CORE, after_tokens=48),
-    # the same with a core of CPU and the whole GPU at 80 W
-    "livelock": Behaviour(hang=Hang.SPIN, after_tokens=48),
-    # what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
-    "waiting-only": Behaviour(hang=Hang.ADMISSION, after_tokens=48),
-    # healthy, though it looks stuck: every prompt is filled up to the context and takes 20 minutes of prefill (divided
-    # by `time_scale`); only KV use moves
+    # healthy, though it looks stuck: every prompt takes 20 minutes of prefill (divided by `time_scale`), in which only
+    # the use of the KV cache moves
     "long-prefill": Behaviour(prefill_s=1200),
 }
-"""Faults while it serves, at the time that the profile says, else after the tokens that stand here."""
+"""Faults while it serves: at once, or when the profile says."""
 
 ZOO = AT_START | SERVING
 

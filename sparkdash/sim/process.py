@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -27,7 +25,6 @@ from sparkdash.host.processes import proc
 from sparkdash.paths import read_small_file
 from sparkdash.sim.app import App, kv_share
 from sparkdash.sim.engine import GpuMeter
-from sparkdash.sim.faults import HEALTHY, Hang
 from sparkdash.sim.http_server import serve_http
 from sparkdash.units import GIB
 
@@ -185,39 +182,15 @@ class ClaimFile:
 
 
 def read_claims(folder: Path) -> list[MemoryClaim]:
-    """Return the claims of living processes. A stopped process holds its memory and leaves the GPU idle."""
+    """Return the claims of living processes."""
     found = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
             claim = MemoryClaim(**json.loads(read_small_file(path)))
             owner = proc.stat(claim.pid)
             if owner and not owner.ended and owner.ticks == claim.started:
-                found.append(replace(claim, busy=0.0, power_w=0.0) if owner.state == "T" else claim)
+                found.append(claim)
     return found
-
-
-ROUNDS = 50_000
-"""Rounds of a hash that releases the interpreter's lock; some 20 ms."""
-
-
-class Spinner:
-    """Keeps one core busy while switched on."""
-
-    def __init__(self) -> None:
-        self._on = threading.Event()
-
-    def switch(self, *, on: bool) -> None:
-        """Start, or stop within milliseconds. Idempotent."""
-        if not on:
-            self._on.clear()
-        elif not self._on.is_set():
-            self._on = threading.Event()
-            self._on.set()
-            threading.Thread(target=self._spin, args=(self._on,), daemon=True).start()
-
-    def _spin(self, on: threading.Event) -> None:
-        while on.is_set():
-            hashlib.pbkdf2_hmac("sha256", b"", b"", ROUNDS)
 
 
 CLAIM_S = 0.25
@@ -253,7 +226,7 @@ class ClaimWriter:
 
     def tell(self) -> None:
         now, engine = time.monotonic(), self._app.engine
-        share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
+        share, watts = self._meter.read(now, engine.work.spent(now))
         self._file.write(int(self.loaded * self._bytes), share, round(watts, 1))
 
 
@@ -265,9 +238,6 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
         if code:
             telling.cancel()
             return code
-        change = _Change(app, holder)
-        app.engine.on_change = change.carry_out
-        change.carry_out()
         tasks.create_task(app.run())
         site = await serve_http(app.handle, sock, log=_access)
         _say_all(serving_lines(port))
@@ -302,22 +272,6 @@ async def _load(app: App, port: int, holder: ClaimWriter) -> int:
     await _pause(began + load_s)
     holder.loaded = 1.0
     return 0
-
-
-class _Change:
-    """Applies changes of behaviour to the process."""
-
-    def __init__(self, app: App, holder: ClaimWriter) -> None:
-        self._app, self._holder = app, holder
-        self._spinner = Spinner()
-
-    def carry_out(self) -> None:
-        behaviour = self._app.behaviour
-        self._spinner.switch(on=behaviour.hang is Hang.SPIN)
-        if behaviour.hang is Hang.PROCESS:
-            self._app.engine.behaviour = HEALTHY  # as soon as somebody lets it go on
-            self._holder.tell()
-            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _bind(port: int) -> socket.socket | None:

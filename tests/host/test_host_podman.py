@@ -378,8 +378,8 @@ async def test_a_process_inherits_it_unseen(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_handing_a_variable_on_is_another_launch() -> None:
     plain = Profile(name="a", engine=EngineKind.VLLM)
-    assert plain.fingerprint == plain.model_copy(update={"env_from": ()}).fingerprint
-    assert plain.fingerprint != plain.model_copy(update={"env_from": ("HF_TOKEN",)}).fingerprint
+    assert plain.fingerprint == plain.replace(env_from=()).fingerprint
+    assert plain.fingerprint != plain.replace(env_from=("HF_TOKEN",)).fingerprint
 
 
 @pytest.mark.parametrize("program", ["podman", "docker"])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -92,54 +90,6 @@ async def test_dies_loading(start: Start, make_profile: MakeProfile) -> None:
     assert await child.rest() == 1
     assert registry.adapter(EngineKind.SIM).classify(child.lines, 1).code == "out_of_memory"
     assert not any(READY in line for line in child.lines)
-
-
-async def test_frozen(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    child = await start(make_profile(load_s=0, memory_gib=8, time_scale=50, fault="frozen", fault_after_tokens=4))
-    await child.until(READY)
-    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
-        asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=400)))
-        await eventually(lambda: _state(child.process.pid) == "T")
-        (claim,) = read_claims(child.folder)
-        assert (claim.memory, claim.busy, claim.power_w) == (8 * GIB, 0, 0)
-        with pytest.raises(httpx.ReadTimeout):
-            await http.get("/health", timeout=0.2)
-        child.process.send_signal(signal.SIGCONT)
-        assert (await asked).json()["usage"]["completion_tokens"] == 400
-
-
-@pytest.mark.parametrize(("fault", "share", "watts"), [("frozen-core", 0.96, 15), ("livelock", 1.0, 75)])
-async def test_a_step_that_never_ends_shows_on_the_gpu_and_a_livelock_on_the_cpu_too(
-    start: Start, make_profile: MakeProfile, eventually: Eventually, fault: str, share: float, watts: float
-) -> None:
-    """The claim carries share and watts of the spin; only the livelock goes on burning CPU; SIGTERM ends both."""
-    child = await start(make_profile(load_s=0, time_scale=50, fault=fault, fault_after_tokens=4))
-    await child.until(READY)
-    async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
-        asked = asyncio.create_task(http.post("/v1/chat/completions", json=chat(max_tokens=400)))
-        await eventually(lambda: [(c.busy, c.power_w) for c in read_claims(child.folder)] == [(share, watts)])
-        if fault == "livelock":
-            begun = _cpu_s(child.process.pid)
-            await eventually(lambda: _cpu_s(child.process.pid) > begun + 0.3)
-        asked.cancel()
-    child.process.terminate()
-    assert await child.rest() == 0
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ["X"]
-
-
-def _state(pid: int) -> str:
-    """The kernel's letter for what the process does; X when it is gone."""
-    return _stat(pid)[0]
-
-
-def _cpu_s(pid: int) -> float:
-    return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(

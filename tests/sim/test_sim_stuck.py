@@ -27,7 +27,6 @@ def test_an_unknown_animal_is_refused_with_the_known_ones() -> None:
     assert "dies-loading" in caught.value.text()
 
 
-Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 ReadMetrics = Callable[[str], Awaitable[Scrape]]
 COUNTERS = (
     "vllm:prompt_tokens_total",
@@ -38,7 +37,7 @@ COUNTERS = (
     "vllm:request_success_total",
     "vllm:num_preemptions_total",
 )
-RUNNING, WAITING, KV = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"
+RUNNING, KV = "vllm:num_requests_running", "vllm:kv_cache_usage_perc"
 
 
 def figures(seen: Scrape) -> list[float | None]:
@@ -68,61 +67,10 @@ async def asking(url: str, count: int = 1, **body: Any) -> AsyncIterator[list[as
             await asyncio.gather(*asked, return_exceptions=True)
 
 
-async def status(url: str, path: str) -> int:
-    async with httpx.AsyncClient(timeout=60, verify=False) as http:
-        return (await http.get(f"{url}{path}")).status_code
-
-
 async def turns(app: App, count: int = 200) -> None:
     """Let an engine whose clock does not wait do whatever it would."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-@pytest.mark.parametrize("fault", ["frozen-core", "livelock"])
-async def test_a_core_that_hangs_leaves_every_route_well_and_every_figure_as_it_was(
-    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics, fault: str
-) -> None:
-    async with serving(make_profile(fault=fault), clock=virtual_clock) as (app, url):
-        async with asking(url, 3):
-            await eventually(lambda: app.behaviour.hang is not None and app.engine.reported.running == 3)
-            before = await read_metrics(url)
-        await eventually(lambda: not app.engine.running)
-        async with asking(url) as (later,):
-            await eventually(lambda: len(app.engine.waiting) == 1)
-            after = await read_metrics(url)
-            assert [await status(url, path) for path in ("/health", "/v1/models", "/metrics")] == [200, 200, 200]
-            assert not later.done()
-    assert figures(after) == figures(before)
-    assert [after.total(name) for name in (RUNNING, WAITING, KV)] == [3, 0, before.total(KV)]
-    assert (after.total(KV) or 0) > 0
-
-
-async def test_a_first_step_that_hangs_has_not_told_of_its_request(
-    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
-) -> None:
-    """The queue is told with the outcome of a step: an idle engine that hangs with its next request says 0 running, 0 waiting."""
-    async with serving(make_profile(fault="frozen-core", fault_after_s=0), clock=virtual_clock) as (app, url):
-        await eventually(lambda: app.behaviour.hang is not None)
-        async with asking(url):
-            await eventually(lambda: len(app.engine.waiting) == 1)
-            seen = await read_metrics(url)
-    assert [seen.total(name) for name in (RUNNING, WAITING)] == [0, 0]
-
-
-async def test_waiting_only_serves_who_runs_and_nobody_else(
-    make_profile: MakeProfile, virtual_clock: Any, eventually: Eventually, read_metrics: ReadMetrics
-) -> None:
-    """Running 0, waiting 2, KV 0 %; who leaves is no longer counted."""
-    async with serving(make_profile(fault="waiting-only"), clock=virtual_clock) as (app, url):
-        async with asking(url) as (first,):
-            assert (await first).json()["usage"]["completion_tokens"] == 400
-        async with asking(url, 2) as stuck:
-            await eventually(lambda: app.engine.reported.waiting == 2)
-            seen = await read_metrics(url)
-            assert [seen.total(name) for name in (RUNNING, WAITING, KV)] == [0, 2, 0]
-            stuck[0].cancel()
-            await eventually(lambda: app.engine.reported.waiting == 1)
 
 
 async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
@@ -149,15 +97,15 @@ async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
 
 
 async def test_the_profile_says_when_its_fault_begins(make_profile: MakeProfile, virtual_clock: Any) -> None:
-    profile = make_profile(fault="waiting-only", fault_after_tokens=20, fault_after_s=7200)
+    profile = make_profile(fault="long-prefill", fault_after_tokens=20, fault_after_s=7200)
     async with serving(profile, clock=LateClock()) as (app, url):
         for tokens, begun in ((19, False), (20, True)):
             async with asking(url, max_tokens=tokens) as (asked,):
                 assert (await asked).status_code == 200
-            assert (app.behaviour.hang is not None) is begun
-    async with serving(make_profile(fault="waiting-only", fault_after_s=60), clock=virtual_clock) as (app, url):
+            assert (app.behaviour.prefill_s > 0) is begun
+    async with serving(make_profile(fault="long-prefill", fault_after_s=60), clock=virtual_clock) as (app, url):
         await turns(app)
-        assert (app.behaviour.hang is not None, virtual_clock.now()) == (True, 60)
+        assert (app.behaviour.prefill_s > 0, virtual_clock.now()) == (True, 60)
 
 
 class LateClock:
