@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +141,6 @@ async def test_a_stream_that_falls_silent_is_known_as_silent_and_begun_again() -
     assert changes == [False, True, False, True]
 
 
-async def test_a_script_that_was_killed_is_begun_again() -> None:
-    commands = LocalCommands()
-    async with running(NodeFigures("spark2", commands, "nobody")) as figures:
-        await figures.fresh_memory()
-        commands.children[0].kill()
-        await until(lambda: len(commands.children) == 2 and not figures.is_silent)
-
-
 async def test_the_script_ends_when_the_stream_does() -> None:
     commands = LocalCommands()
     async with running(NodeFigures("spark2", commands, "nobody")) as figures:
@@ -213,12 +205,6 @@ async def test_a_node_without_readable_memory_is_told_so() -> None:
         assert caught.value.code == "memory_unknown"
 
 
-async def test_the_guard_is_started_and_outlives_the_daemon(owner: str) -> None:
-    async with running(NodeFigures("spark2", LocalCommands(), owner, lease=lambda _: lease())) as figures:
-        await until(lambda: figures.guarded)
-    assert GuardFolder(owner).is_locked()
-
-
 async def test_one_guard_runs_for_each_owner_and_a_new_daemon_takes_its_lease_over(owner: str) -> None:
     assert await asyncio.to_thread(start_guard, owner, lease()) == "started"
     assert await asyncio.to_thread(start_guard, owner, lease()) == "runs already"
@@ -272,23 +258,6 @@ async def test_the_guard_stays_while_an_engine_runs_and_ends_after_it(
     engine.kill()
     engine.wait()
     await until(lambda: not folder.is_locked())
-
-
-async def test_engines_of_another_owner_are_never_killed(
-    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
-) -> None:
-    ours = new_engine("sparkdash-a")
-    env = {**os.environ, "SPARKDASH_ENGINE": f"x{owner}/sparkdash-a"}
-    theirs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=env)  # noqa: ASYNC220
-    try:
-        await asyncio.to_thread(start_guard, owner, lease(10_000, ttl_s=0.0))
-        await until(lambda: ours.poll() is not None)
-        await until(lambda: not GuardFolder(owner).is_locked())
-        assert theirs.poll() is None
-    finally:
-        with suppress(ProcessLookupError):
-            theirs.kill()
-        theirs.wait()
 
 
 async def test_a_guard_that_may_only_warn_reports_and_kills_nothing(

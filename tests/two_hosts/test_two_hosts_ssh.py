@@ -172,16 +172,6 @@ async def test_a_changed_host_key_is_refused_with_both_fingerprints(node: NodeCo
     assert not node.alive
 
 
-@pytest.mark.full
-async def test_a_host_key_of_another_kind_is_refused(node: NodeConnection, sshd: LocalSshd) -> None:
-    sshd.stop()
-    sshd.extra = f"HostKeyAlgorithms rsa-sha2-512\nHostKey {sshd.new_rsa_key()}"
-    sshd.start()
-    found = await refusal(node)
-    assert found.code in ("host_key_unknown", "host_key_changed")
-    sshd.extra = ""
-
-
 async def test_a_box_without_ssh_says_how_to_install_it(
     node: NodeConnection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
