@@ -61,12 +61,6 @@ class LocalSshd:
             (self.folder / each).unlink(missing_ok=True)
         _keygen(self.folder / "host")
 
-    def new_rsa_key(self) -> Path:
-        """Make a host key of another kind; return its file."""
-        path = self.folder / "rsa"
-        _keygen(path, "-t", "rsa", "-b", "2048")
-        return path
-
     def start(self) -> LocalSshd:
         config = self.folder / "sshd_config"
         config.write_text(

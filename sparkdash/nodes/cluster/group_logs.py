@@ -83,11 +83,6 @@ class GroupLogs:
 
     async def _followed(self, engine: EngineMembers, tail: int | None) -> AsyncGenerator[str, None]:
         head, *workers = engine.members
-        if not workers:
-            async with aclosing(self._lines(head, tail, follow=True)) as lines:
-                async for line in lines:
-                    yield line
-            return
         queue: asyncio.Queue[str | None] = asyncio.Queue(AHEAD)
         following = [asyncio.ensure_future(self._follow_worker(each, tail, queue)) for each in workers]
         heads = asyncio.ensure_future(self._follow_head(head, tail, queue))
