@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.output import (
-    confirm,
-    is_interactive,
     make_console,
     print_json,
     print_json_line,
@@ -23,7 +21,7 @@ from sparkdash.cli.output import (
     wants_colour,
 )
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
-from sparkdash.cli.use import announce_plan, stops_engines
+from sparkdash.cli.use import announce_swap
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.units import age, duration, gib, percent
 
@@ -232,12 +230,14 @@ def requests(
       sparkdash requests --json | jq -r '.[].id'
       sparkdash requests --replay 1a2b3c4d5e6f700 --on gpt-oss-120b
     """
+    import asyncio
+
     from sparkdash.client.client import Client
 
     if (replay is None) != (on is None):
         raise typer.BadParameter("--replay ID and --on PROFILE go together", param_hint="--replay")
     if replay is not None and on is not None:
-        return _replay(replay, on, yes=yes, as_json=as_json)
+        return asyncio.run(_replay(replay, on, yes=yes, as_json=as_json))
     with Client() as client:
         world = client.state()
     rows = [*world.requests.values(), *(world.recent if everything else ())]
@@ -251,22 +251,15 @@ def requests(
     return None
 
 
-def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
-    from sparkdash.client.client import Client
-    from sparkdash.domain.phrases import last_good_lines
+async def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
     from sparkdash.domain.request import RequestState
 
-    with Client() as client:
-        planned = client.replay(request=request, on=on)
-        if planned.plan.expected_s != 0 or planned.plan.evict:
-            world = client.state()
-            announce_plan(planned.plan, world)
-            broken = last_good_lines(client.profile(name=planned.profile), world.problems) if world.problems else ()
-            for line in broken:
-                print_note(line)
-        if stops_engines(planned.plan) and not yes and is_interactive() and not confirm("Go on?"):
-            raise typer.Abort
-        done = client.replay(request=request, on=on, begin=True)
+    async with AsyncClient() as client:
+        plan = (await client.replay(request=request, on=on)).plan
+        if plan.expected_s != 0 or plan.evict:
+            await announce_swap(client, plan, await client.state(), ask=not yes)
+        done = await client.replay(request=request, on=on, begin=True)
     if as_json:
         print_json(done)
     else:

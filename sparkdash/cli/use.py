@@ -93,16 +93,22 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
         print_note(f"{name} means {plan.profile} now.")
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
-    announce_plan(plan, world)
-    await note_broken_file(client, plan.profile)
-    _warn(plan, world)
-    if ask and stops_engines(plan) and is_interactive() and not confirm("Go on?"):
-        raise typer.Abort
+    await announce_swap(client, plan, world, ask=ask)
     if wait:
         with _progress(plan.profile, "the swap continues. `sparkdash cancel` cancels it") as show:
             world = await until_ready(client, plan.profile, show)
         return _done(plan, world, as_json=as_json)
     return _begun(await client.use(profile=plan.profile), as_json=as_json)
+
+
+async def announce_swap(client: AsyncClient, plan: Plan, world: Snapshot, *, ask: bool) -> None:
+    """Print who leaves and what the profile needs; ask if an engine stops. Raises typer.Abort after a no."""
+    _print_plan(plan, world)
+    await note_broken_file(client, plan.profile)
+    _warn(plan, world)
+    stops = plan.evict and plan.fits is not False  # a plan that does not fit is refused, and stops nobody
+    if ask and stops and is_interactive() and not confirm("Go on?"):
+        raise typer.Abort
 
 
 async def note_broken_file(client: AsyncClient, name: str) -> None:
@@ -131,12 +137,7 @@ def _warn(plan: Plan, world: Snapshot) -> None:
             print_note(text)
 
 
-def stops_engines(plan: Plan) -> bool:
-    """Whether an engine leaves for the plan; one that does not fit is refused, and stops nobody."""
-    return bool(plan.evict) and plan.fits is not False
-
-
-def announce_plan(plan: Plan, world: Snapshot) -> None:
+def _print_plan(plan: Plan, world: Snapshot) -> None:
     from sparkdash.domain.phrases import plan_boxes, then_available
 
     if plan.held:
