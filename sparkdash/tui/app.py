@@ -37,6 +37,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.tui import theme
 from sparkdash.tui.choices import HeroChoice, KeptChoices
+from sparkdash.tui.driver import LoopDriver
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
 from sparkdash.tui.local_commands import editor_command
@@ -84,8 +85,8 @@ ARRANGEMENTS = {
 
 
 PAINT_EVERY_S = 0.25
-TICK_S = 1.0
-"""Ages and times are redrawn at this interval when the daemon is silent."""
+TICK_S, LATE_S = 1.0, 1.25
+"""Ages and times are redrawn at this interval while the daemon is silent, and it is once its next sample is late."""
 RECALLED_S = 0.3
 """Longest wait of the first frame for the recorded minutes; later ones are drawn when they come."""
 RETRY_S = 10.0
@@ -169,7 +170,7 @@ class SparkdashApp(App[None]):
         the choices of earlier starts.
         """
         separate_escape()
-        super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
+        super().__init__(driver_class=LoopDriver, ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.braille = os.environ.get("TERM") != "linux"
         self._connect = connect
         self._open_box = box
@@ -184,6 +185,7 @@ class SparkdashApp(App[None]):
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
         self._paint_wanted = False
+        self._next_tick: asyncio.TimerHandle | None = None
         stdin = sys.__stdin__
         self._terminal = stdin.fileno() if stdin is not None and stdin.isatty() else None
         """Descriptor of the terminal that keys come from."""
@@ -205,7 +207,7 @@ class SparkdashApp(App[None]):
 
     def _begin(self) -> None:
         self.run_worker(self._follow(), group="feed")
-        self.set_interval(TICK_S, self._tick)
+        self._tick_in(TICK_S)
 
     async def _follow(self) -> None:
         """Fold the feed for ever; open it anew after a lost event, which begins with a snapshot."""
@@ -223,6 +225,7 @@ class SparkdashApp(App[None]):
             if isinstance(item, Snapshot):
                 await self._recall()
             self.want_paint()
+            self._tick_in(LATE_S)
             if not whole:
                 return
 
@@ -239,12 +242,14 @@ class SparkdashApp(App[None]):
             return
         self.want_paint()
 
+    def _tick_in(self, seconds: float) -> None:
+        if self._next_tick is not None:
+            self._next_tick.cancel()
+        self._next_tick = asyncio.get_running_loop().call_later(seconds, self._tick)
+
     def _tick(self) -> None:
-        if self._terminal is not None and not os.isatty(self._terminal):
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
-            signal.raise_signal(signal.SIGHUP)
-        if time.monotonic() - self._painted_at >= TICK_S * 0.9:
-            self.want_paint()
+        self.want_paint()
+        self._tick_in(TICK_S)
 
     def want_paint(self) -> None:
         if self._paint_wanted:
@@ -257,6 +262,9 @@ class SparkdashApp(App[None]):
             self.call_later(self._paint)
 
     def _paint(self) -> None:
+        if self._terminal is not None and not os.isatty(self._terminal):
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
+            signal.raise_signal(signal.SIGHUP)
         self._paint_wanted = False
         self._painted_at = time.monotonic()
         self.paints += 1

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cached_cell_len, cell_len, chop_cells, set_cell_size
 
 from sparkdash.units import DASH
 
@@ -89,7 +89,10 @@ def join(parts: Iterable[Line], between: Line) -> Line:
 
 
 def length(line: Line) -> int:
-    return sum([len(text) if text.isascii() else cell_len(text) for text, _, _ in line])
+    cells = 0
+    for text, _, _ in line:  # the most called function of a paint
+        cells += len(text) if text.isascii() else cached_cell_len(text)
+    return cells
 
 
 def plain_text(line: Line) -> str:
@@ -153,8 +156,11 @@ def _blank(cells: int) -> Line:
 def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
     """Place `left` and `far` at the two ends of exactly `width` cells; `far` is cut first."""
     left = clip(left, width)
-    far = clip(far, width - length(left) - 1) if length(left) + length(far) >= width else far
-    gap = width - length(left) - length(far)
+    room = width - length(left)
+    gap = room - length(far)
+    if gap <= 0:
+        far = clip(far, room - 1)
+        gap = room - length(far)
     return left + styled(fill.text * gap, fill.style) + far
 
 
@@ -241,7 +247,8 @@ def frame(
     edge = styled("│", style)
     if height:
         body = [*body, *[EMPTY] * height][: max(height - 2, 0)]
-    rows = [edge + styled(" ") + pad(line, width - 4) + styled(" ") + edge for line in body]
+    first, last = (*edge, BLANK), (BLANK, *edge)
+    rows = [first + pad(line, width - 4) + last for line in body]
     return [_edge("╭", "╮", head, width, style), *rows, _edge("╰", "╯", foot, width, style)]
 
 

@@ -247,3 +247,29 @@ def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes() -> No
     process, ours = on_a_terminal(DASHBOARD, NOBODY, b"\x1b[?1000h")
     os.close(ours)
     assert process.wait(timeout=60) == -signal.SIGHUP
+
+
+def test_a_dashboard_reads_the_keys_of_its_terminal_and_a_lone_escape() -> None:
+    """Each key is pressed when what the one before it did is on the screen."""
+    ours, theirs = pty.openpty()
+    env = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        "LINES": "24",
+        "SPARKDASH_URL": "http://127.0.0.1:9",
+    }
+    words = [sys.executable, *DASHBOARD]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    os.close(theirs)
+    for key, then in ((b"", "no daemon yet"), (b"?", "help: Dash"), (b"\x1b", "no daemon yet"), ("/é".encode(), "é")):
+        os.write(ours, key)
+        seen = b""
+        while then.encode() not in seen and (chunk := _read(ours)):
+            seen += chunk
+        assert then in seen.decode(errors="replace")
+    os.write(ours, b"\x1bq")
+    while _read(ours):
+        pass
+    os.close(ours)
+    assert process.wait(timeout=60) == 0

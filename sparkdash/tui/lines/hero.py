@@ -7,6 +7,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
@@ -228,6 +229,7 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int) -> d
     return dict(enumerate(told[-rows:], max(rows - len(told), 0)))
 
 
+@lru_cache
 def axis(cells: int, window_s: float = 0.0) -> str:
     rule = [" "] * cells
     _put(rule, cells - 3, "now")

@@ -194,7 +194,8 @@ class DashboardPage(FirstRunPage):
     """Size of the terminal, and the heights that the panels have now for what they show."""
 
     def body(self) -> Iterable[Widget]:
-        figures = (EngineCard(), Residents(), MemoryBar(), GpuRow(), PowerPanel())
+        self._memory, self._gpu = MemoryBar(), GpuRow()
+        figures = (EngineCard(), Residents(), self._memory, self._gpu, PowerPanel())
         left = Vertical(*figures, SwapTable(beside=True), id="left")
         right = Vertical(RequestTable(beside=True), TodayPanel(), WeeksChart(), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
@@ -271,7 +272,7 @@ class DashboardPage(FirstRunPage):
         self._share(self.services.view)
 
     def _share(self, view: View) -> None:
-        if not self.query(LogPanel):
+        if not self.is_mounted:
             return  # it is being made or taken apart
         columns, rows = self.app.size
         two = has_two_columns(columns, rows, view.arrangement)
@@ -281,10 +282,9 @@ class DashboardPage(FirstRunPage):
         if (columns, rows, shared, wanted) == self._shared:
             return
         self._shared = (columns, rows, shared, wanted)
-        memory = self.query_one(MemoryBar)
-        memory.chart_rows = shared.memory_chart
-        _size(memory, wanted.memory + shared.memory_chart)
-        _size(self.query_one(GpuRow), wanted.gpu)
+        self._memory.chart_rows = shared.memory_chart
+        _size(self._memory, wanted.memory + shared.memory_chart)
+        _size(self._gpu, wanted.gpu)
         self.query_one("#left").styles.width = inner if two else "1fr"
         self.query_one("#left").styles.height = "1fr" if two else "auto"
         self.query_one("#dashboard").styles.layout = "horizontal" if two else "vertical"
@@ -299,12 +299,11 @@ class DashboardPage(FirstRunPage):
         self.query_one("#right").display = shared.requests > 0
 
     def _contents(self, view: View, width: int) -> Contents:
-        memory = self.query_one(MemoryBar)
         return Contents(
             beside=len(others(view)),
-            memory=memory.rows_without_chart(view, width),
-            gpu=self.query_one(GpuRow).rows(view),
-            charted=memory.has_chart(view),
+            memory=self._memory.rows_without_chart(view, width),
+            gpu=self._gpu.rows(view),
+            charted=self._memory.has_chart(view),
         )
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from textual import events
 
@@ -142,6 +143,16 @@ def _far(view: View) -> Line:
     return run + styled(f"{count} in flight  ", Style.PLAIN if count else Style.DIM)
 
 
+class HintRow(NamedTuple):
+    """Row of hints; of each the first cell, the cell after the last, and the key."""
+
+    line: Line = EMPTY
+    places: Sequence[tuple[int, int, str]] = ()
+
+
+NO_HINTS = HintRow()
+
+
 class Hints(Panel):
     """Row with hints of keys, each of which a click presses."""
 
@@ -149,24 +160,14 @@ class Hints(Panel):
         """Make a row. `keys` alternates key and word: "s switch  / find"."""
         super().__init__()
         self._keys = tuple(keys.split("  "))
-        self._key_places: list[tuple[int, int, str]] = []
-        """First cell, cell after the last, and key of each hint that is shown."""
+        self._shown = NO_HINTS
 
     def change_keys(self, keys: str) -> None:
         self._keys = tuple(keys.split("  "))
         self.redraw()
 
-    def with_hints(self, left: Line, hints: Sequence[str], width: int) -> Line:
-        """Put the hints at the far end of a row, and remember where they are."""
-        told = join([_key(hint) for hint in hints], GAP) + styled(" ")
-        at, self._key_places = width - length(told), []
-        for hint in hints:
-            self._key_places += [(at + first, at + last, key) for first, last, key in _hint_places(hint)]
-            at += length(_key(hint) + GAP)
-        return justify(left, told, width)
-
     def on_click(self, event: events.Click) -> None:
-        if key := next((key for first, last, key in self._key_places if first <= event.x < last), None):
+        if key := next((key for first, last, key in self._shown.places if first <= event.x < last), None):
             self.app.simulate_key(key)
         else:
             self.click_beside(event.x)
@@ -179,12 +180,11 @@ class NoticeRow(Hints):
     """Notice row: the answer to the last key, else the latest notice, else the keys that the footer has no room for."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        self._key_places = []
         if line := notice_row(view, width - 2):
+            self._shown = NO_HINTS
             return [styled(" ") + line]
-        shown = fitting_hints(self._keys, width - length(page_names("", width)) - 2)
-        more = tuple(hint for hint in self._keys if hint not in shown)
-        return [self.with_hints(EMPTY, fitting_hints(more, width - 1) if more else [], width)]
+        self._shown = more_hints(self._keys, width)
+        return [self._shown.line]
 
 
 def notice_row(view: View, width: int) -> Line:
@@ -250,10 +250,10 @@ class Footer(Hints):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the footer; in a low terminal a notice takes its place."""
         if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view, width - 2)):
-            self._key_places = []
+            self._shown = NO_HINTS
             return [styled(" ") + told]
-        left = page_names(self._page, width)
-        return [self.with_hints(left, fitting_hints(self._keys, width - length(left) - 2), width)]
+        self._shown = footer_row(self._page, self._keys, width)
+        return [self._shown.line]
 
     def click_beside(self, x: int) -> None:
         end = 1 if has_names(self.size.width) else self.size.width
@@ -269,6 +269,29 @@ def has_names(width: int) -> bool:
 
 
 @lru_cache
+def footer_row(page: str, keys: tuple[str, ...], width: int) -> HintRow:
+    left = page_names(page, width)
+    return _hint_row(left, fitting_hints(keys, width - length(left) - 2), width)
+
+
+@lru_cache
+def more_hints(keys: tuple[str, ...], width: int) -> HintRow:
+    """Return the row of the hints that the footer has no room for."""
+    shown = fitting_hints(keys, width - length(page_names("", width)) - 2)
+    more = tuple(hint for hint in keys if hint not in shown)
+    return _hint_row(EMPTY, fitting_hints(more, width - 1) if more else [], width)
+
+
+def _hint_row(left: Line, hints: Sequence[str], width: int) -> HintRow:
+    """Put the hints at the far end of a row."""
+    told = join([_key(hint) for hint in hints], GAP) + styled(" ")
+    at, places = width - length(told), list[tuple[int, int, str]]()
+    for hint in hints:
+        places += [(at + first, at + last, key) for first, last, key in _hint_places(hint)]
+        at += length(_key(hint) + GAP)
+    return HintRow(justify(left, told, width), places)
+
+
 def page_names(here: str, width: int) -> Line:
     """Name the pages by their digits; in a narrow terminal only say that there are some."""
     if not has_names(width):
@@ -280,7 +303,6 @@ def page_names(here: str, width: int) -> Line:
     return line
 
 
-@lru_cache
 def fitting_hints(keys: tuple[str, ...], room: int) -> list[str]:
     """Return as many hints as fit; the last one, help in the footer, always does."""
     *first, last = keys
@@ -289,7 +311,6 @@ def fitting_hints(keys: tuple[str, ...], room: int) -> list[str]:
     return [*first, last]
 
 
-@cache
 def _key(pair: str) -> Line:
     """Format a key and its word: `c end it`; several one-letter words are keys: `a b mark`."""
     keys, rest = _keys_of(pair)
@@ -302,7 +323,6 @@ def _keys_of(pair: str) -> tuple[list[str], str]:
     return keys, " ".join(rest[len(keys) - 1 :])
 
 
-@cache
 def _hint_places(pair: str) -> list[tuple[int, int, str]]:
     """Return the cells of each key of a hint; its word belongs to the last one."""
     keys, _ = _keys_of(pair)

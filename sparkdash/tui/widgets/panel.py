@@ -155,8 +155,8 @@ class Panel(Widget):
         return cast("AppServices", self.app)
 
     def show(self, view: View) -> None:
-        width, height = self.size
-        if not width:
+        width, height = self.outer_size  # `size`, as no panel has a border; that one takes Textual long to find
+        if not width or not self.is_attached:
             return
         is_measured = self.styles.auto_dimensions and self._wanted >= 0
         if is_measured and len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted:
@@ -239,7 +239,7 @@ def _same_cells(before: Line, line: Line, *, at_end: bool) -> int:
             continue
         if old[1:] == new[1:]:
             pairs = zip(old.text[::way], new.text[::way], strict=False)
-            cells += sum(cell_len(a) for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            cells += cell_len("".join([a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]))
         break
     return cells
 

@@ -1,0 +1,45 @@
+"""Textual's driver of a terminal, but keys are read in the event loop.
+
+Textual has a thread that looks for keys ten times a second: a ninth of what an idle dashboard takes of the processor.
+"""
+
+from __future__ import annotations
+
+import os
+from codecs import getincrementaldecoder
+
+from textual._xterm_parser import XTermParser
+from textual.constants import ESCAPE_DELAY
+from textual.drivers.linux_driver import LinuxDriver
+
+
+class LoopDriver(LinuxDriver):
+    """Driver of this process's terminal. Input that is no terminal is left to Textual's thread."""
+
+    def run_input_thread(self) -> None:
+        if self.input_tty:
+            self._parser, self._decode = XTermParser(self._debug), getincrementaldecoder("utf-8")().decode
+            self._loop.call_soon_threadsafe(self._loop.add_reader, self.fileno, self._read)
+        else:
+            super().run_input_thread()
+
+    def disable_input(self) -> None:
+        self._loop.remove_reader(self.fileno)
+        super().disable_input()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.fileno, 4096)
+        except OSError:  # the terminal is gone
+            data = b""
+        if not data:
+            self._loop.remove_reader(self.fileno)
+            return
+        for message in self._parser.feed(self._decode(data)):
+            self.process_message(message)
+        self._loop.call_later(ESCAPE_DELAY, self._give_up_waiting)
+
+    def _give_up_waiting(self) -> None:
+        """Take an Escape that nothing followed for the key alone."""
+        for message in self._parser.tick():
+            self.process_message(message)
