@@ -43,7 +43,6 @@ RELEASE_S = 4.0
 """Delay until an ended engine's memory is free again; real boxes take up to minutes."""
 IDLE_W, LOAD_W = 5.0, 61.0
 """GPU power; owners report 3-12 W idle and 50-95 W under load."""
-MAX_W = 90.0
 IDLE_C, LOAD_C = 41.0, 73.0
 IDLE_MHZ, FULL_MHZ, HIGHEST_MHZ = 208.0, 2405.0, 3003.0
 """Clock without and under load, and the highest that the driver names."""
@@ -117,16 +116,13 @@ class SimBox:
         return {claim.profile: claim.busy for claim in self._alive.values()}
 
     def gpu_now(self) -> Gpu:
-        """Return GPU use: the engines' busy shares and watts added up, and figures that follow from them."""
+        """Return GPU use: the engines' busy shares added up, and figures that follow from them."""
         self._look()
         busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
-        watts = (one.busy * (LOAD_W - IDLE_W) if one.power_w is None else one.power_w for one in self._alive.values())
-        drawn = min(MAX_W, sum(watts))
-        heat = min(1.0, drawn / (LOAD_W - IDLE_W))
         return Gpu(
             name="GB10 (simulated)", driver="simulated", utilization=busy,
-            power_w=round(IDLE_W + drawn + 1.5 * busy * math.sin(self._clock()), 1),
-            temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
+            power_w=round(IDLE_W + busy * (LOAD_W - IDLE_W + 1.5 * math.sin(self._clock())), 1),
+            temperature_c=round(IDLE_C + busy * (LOAD_C - IDLE_C)),
             sm_clock_mhz=FULL_MHZ if busy else IDLE_MHZ,
             sm_clock_max_mhz=HIGHEST_MHZ,
         )  # fmt: skip

@@ -57,48 +57,23 @@ class SimulatedRequest:
         return self.computed >= len(self.tokens)
 
 
-DECODE_W, PREFILL_W = 40.0, 65.0
-
-
 @dataclass(slots=True)
 class GpuWork:
     """Seconds spent in steps, the current step included up to now."""
 
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
+    past_s: float = 0.0
     _began: float = 0.0
-    _prefill: float = 0.0
-    _decode: float = 0.0
+    _step_s: float = 0.0
 
-    def begin(self, now: float, prefill_s: float, decode_s: float) -> None:
-        self._began, self._prefill, self._decode = now, prefill_s, decode_s
+    def begin(self, now: float, step_s: float) -> None:
+        self._began, self._step_s = now, step_s
 
     def end(self) -> None:
-        self.prefill_s += self._prefill
-        self.decode_s += self._decode
-        self._prefill = self._decode = 0.0
+        self.past_s += self._step_s
+        self._step_s = 0.0
 
-    def spent(self, now: float) -> tuple[float, float]:
-        gone = now - self._began
-        prefill = min(self._prefill, gone)
-        return self.prefill_s + prefill, self.decode_s + min(self._decode, gone - prefill)
-
-
-class GpuMeter:
-    """Converts two readings of the work into a share of GPU time and watts."""
-
-    def __init__(self, now: float) -> None:
-        self._at, self._seen = now, (0.0, 0.0)
-
-    def read(self, now: float, spent: tuple[float, float]) -> tuple[float, float]:
-        """Return (share 0..1, watts above idle) since the last reading."""
-        span = now - self._at
-        shares = [(new - old) / span if span > 0 else 0.0 for new, old in zip(spent, self._seen, strict=True)]
-        self._at, self._seen = now, spent
-        busy = sum(shares)
-        scale = 1.0 / busy if busy > 1.0 else 1.0  # a late step is made good by shorter ones
-        watts = (shares[0] * PREFILL_W + shares[1] * DECODE_W) * scale
-        return min(1.0, busy), round(watts, 1)
+    def spent(self, now: float) -> float:
+        return self.past_s + min(self._step_s, now - self._began)
 
 
 PREFILL_BUDGET = 2048
@@ -164,9 +139,9 @@ class SimulatedEngine:
                 due = self._clock.now()
                 continue
             chunks, decoding = self._plan()
-            prefill_s, decode_s = self._durations(chunks, decoding)
-            due = max(due, self._clock.now() - CATCH_UP_S) + prefill_s + decode_s
-            self.work.begin(self._clock.now(), prefill_s, decode_s)
+            step_s = self._duration(chunks, decoding)
+            due = max(due, self._clock.now() - CATCH_UP_S) + step_s
+            self.work.begin(self._clock.now(), step_s)
             await self._clock.sleep_until(due)
             self.work.end()
             self._apply(chunks, decoding)
@@ -207,14 +182,14 @@ class SimulatedEngine:
                 run.admitted, run.cached = self._clock.now(), hit
                 self.counters.admitted(run.prompt, hit)
 
-    def _durations(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> tuple[float, float]:
+    def _duration(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> float:
         prefill = sum(
             self._pace.prefill_s(size, run.computed)
             if run.prefill_s is None
             else size / run.prompt * run.prefill_s / self._pace.scale
             for run, size in chunks.items()
         )
-        return prefill, self._pace.step_s([len(run.tokens) for run in decoding])
+        return prefill + self._pace.step_s([len(run.tokens) for run in decoding])
 
     def _apply(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> None:
         before = self.counters.generated, self.counters.prompt_computed

@@ -24,7 +24,6 @@ from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.host.processes import proc
 from sparkdash.paths import read_small_file
 from sparkdash.sim.app import App, kv_share
-from sparkdash.sim.engine import GpuMeter
 from sparkdash.sim.http_server import serve_http
 from sparkdash.units import GIB
 
@@ -149,8 +148,6 @@ class MemoryClaim:
     busy: float
     """Share of the GPU's time, 0..1."""
     profile: str
-    power_w: float | None = None
-    """Watts above the idle box; None: the usual power for that share."""
 
 
 class ClaimFile:
@@ -165,8 +162,8 @@ class ClaimFile:
         self._profile = profile
         self._last: MemoryClaim | None = None
 
-    def write(self, memory: int, busy: float = 0.0, power_w: float | None = None) -> None:
-        claim = MemoryClaim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
+    def write(self, memory: int, busy: float = 0.0) -> None:
+        claim = MemoryClaim(self._pid, self._started, memory, round(busy, 2), self._profile)
         if self._folder is None or claim == self._last:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -219,15 +216,17 @@ class ClaimWriter:
     def __init__(self, profile: Profile, app: App) -> None:
         self._app = app
         self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
-        self._meter = GpuMeter(time.monotonic())
+        self._at, self._spent = time.monotonic(), 0.0
         self._file = ClaimFile(profile.name)
         self.remove = self._file.remove
         self.loaded = 0.0
 
     def tell(self) -> None:
-        now, engine = time.monotonic(), self._app.engine
-        share, watts = self._meter.read(now, engine.work.spent(now))
-        self._file.write(int(self.loaded * self._bytes), share, round(watts, 1))
+        now = time.monotonic()
+        spent = self._app.engine.work.spent(now)
+        share = (spent - self._spent) / max(now - self._at, 1e-3)
+        self._at, self._spent = now, spent
+        self._file.write(int(self.loaded * self._bytes), min(1.0, share))
 
 
 async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
@@ -365,11 +364,11 @@ async def _worker_work(profile: Profile, port: int, claim: ClaimFile) -> int:
         _print(line.text, bar=line.bar)
     while True:
         await asyncio.sleep(CLAIM_S)
-        claim.write(int(size), *_head_use(profile.name))
+        claim.write(int(size), _head_use(profile.name))
 
 
-def _head_use(profile: str) -> tuple[float, float | None]:
-    """Return the head's share of its GPU and its watts: both ranks compute at the same time."""
+def _head_use(profile: str) -> float:
+    """Return the head's share of its GPU: both ranks compute at the same time."""
     folder = os.environ.get(HEAD_FOLDER_VARIABLE)
     claims = read_claims(Path(folder)) if folder else []
-    return next(((claim.busy, claim.power_w) for claim in claims if claim.profile == profile), (0.0, None))
+    return next((claim.busy for claim in claims if claim.profile == profile), 0.0)

@@ -210,7 +210,7 @@ async def test_a_worker_says_that_it_is_simulated_and_computes_while_its_head_do
         spec = spec_of(boxes, profile_of(), unused_tcp_port, LOCAL, SPARK2)
         (worker,) = spec.workers
         head = ClaimFile("both", tmp_path / "sim")
-        head.write(64 * GIB, 0.8, 40.0)
+        head.write(64 * GIB, 0.8)
         await boxes.processes[1].start(worker)
         busy = lambda: [claim.busy for claim in read_claims(tmp_path / "sim-spark2")]  # noqa: E731
         await eventually(lambda: busy() == [0.8])
