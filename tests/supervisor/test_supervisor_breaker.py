@@ -423,16 +423,6 @@ async def test_release_of_an_unknown_profile_is_told(house: Any) -> None:
         await house.supervisor.release("nobody")
 
 
-async def test_use_tries_a_parked_profile_once(house: Any) -> None:
-    house.runtime.zoo["b"] = Behaviour(dies_after_s=2)
-    await house.open(make_profile("b"))
-    for _ in range(3):
-        await house.supervisor.use("b", cause=SwapCause.USER)
-        await house.settled()
-    assert len(house.swaps()) == 3
-    assert "parked" in (await house.refused("b")).message
-
-
 async def test_parked_is_parked_also_after_a_restart_until_it_is_released(house: Any, tmp_path: Path) -> None:
     """With the same words and since the same moment; `release` is for good."""
     profile, file = make_profile("a"), tmp_path / "registry.db"

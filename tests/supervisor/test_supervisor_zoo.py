@@ -301,6 +301,7 @@ async def test_dies_after_ready_is_seen_told_and_started_again(house: Any) -> No
     engine = house.supervisor.engines["a"]
     assert engine.state is EngineState.FAILED
     assert "shape is invalid" in engine.failure.log_tail[-1]
+    assert engine.failure.hint == "The whole log is under `sparkdash logs a`."
     assert engine.in_flight == 0
     assert house.runtime.here == {}
     await asking.leave()
@@ -321,27 +322,6 @@ async def test_a_container_that_somebody_removed_is_told_as_that(house: Any) -> 
         assert "Its container sparkdash-a was removed, and not by sparkdash." in failure.message
     await house.leased("a")
     assert house.state("a") is EngineState.READY
-
-
-async def test_the_words_of_a_failure_name_the_profile(house: Any) -> None:
-    await house.served(make_profile("a"))
-    await house.runtime.kill("a", "KeyError: 'w1'")
-    await house.clock.rest()
-    assert house.supervisor.engines["a"].failure.hint == "The whole log is under `sparkdash logs a`."
-
-
-async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any) -> None:
-    await house.open(make_profile("a"))
-
-    async def client() -> None:
-        async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None) as lease:
-            await house.runtime.kill("a")
-            await house.upstream.generate(lease.url, "a", timeout_s=60)
-
-    (error,) = await house.clock.drive(asyncio.gather(client(), return_exceptions=True))
-    assert isinstance(error, UpstreamError)
-    await house.settled()
-    assert house.state("a") is EngineState.FAILED
 
 
 async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
@@ -404,9 +384,12 @@ async def test_leaks_memory_means_the_next_one_is_not_started(house: Any) -> Non
     assert ("start", "big") not in house.runtime.calls
 
 
-async def test_memory_that_comes_back_late_is_waited_for(house: Any) -> None:
+@pytest.mark.parametrize("stopped_before", [False, True])
+async def test_memory_that_comes_back_late_is_waited_for(house: Any, stopped_before: bool) -> None:
     await house.served(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
     house.reader.leaks["a"] = 50 * GIB
+    if stopped_before:
+        await house.clock.drive(house.supervisor.stop("a"))
     asking = house.ask("big")
 
     async def release() -> None:
@@ -426,18 +409,6 @@ async def test_what_a_failed_load_leaves_behind_is_told(house: Any) -> None:
     assert (await house.refused("stuck")).code == "no_progress"
     assert [notice.code for notice in house.notices()] == ["unkillable", "no_progress"]
     assert "left over" in house.notices()[0].text
-
-
-async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(house: Any) -> None:
-    await house.served(make_profile("a", gib=70), make_profile("b", gib=70))
-    house.reader.leaks["a"] = 70 * GIB
-    await house.clock.drive(house.supervisor.stop("a"))
-    asking = house.ask("b")
-    await house.clock.steps(12)
-    assert not asking.task.done()
-    house.reader.leaks.clear()
-    assert (await house.clock.drive(asking.granted())).profile.name == "b"
-    await asking.leave()
 
 
 async def test_a_box_that_is_full_of_others_is_not_waited_for(house: Any) -> None:
