@@ -15,7 +15,7 @@ from sparkdash.domain.engine import EngineState, Evidence, EvidenceRequest, Fail
 from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.phrases import wait_text
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, HostError
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.host.processes import proc
@@ -429,24 +429,6 @@ async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any) -> No
     assert (house.state("a"), house.runtime.running()) == (EngineState.LOADING, ["a"])
     await house.clock.drive(asking.granted())
     await asking.leave()
-
-
-async def test_a_wish_that_fits_beside_a_load_ends_none(house: Any, fixed: Any) -> None:
-    house.runtime.zoo.update(a=Behaviour(load_s=10))
-    await house.open(fixed("a", 30), fixed("b", 10))
-    for name in "ab":
-        await house.supervisor.use(name, cause=SwapCause.USER)
-    await both_load(house, "a", "b")
-    await house.settled()
-    assert sorted(house.runtime.running()) == ["a", "b"]
-    assert {swap.outcome for swap in house.swaps()} == {SwapOutcome.DONE}
-
-
-async def test_preloads_that_fit_load_together(house: Any, fixed: Any) -> None:
-    await house.open(fixed("a", 30), fixed("b", 10), preload=("a", "b"))
-    await both_load(house, "a", "b")
-    await house.settled()
-    assert [(swap.target, swap.cause) for swap in house.swaps()] == [("a", SwapCause.PRELOAD), ("b", SwapCause.PRELOAD)]
 
 
 async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(house: Any, fixed: Any) -> None:
