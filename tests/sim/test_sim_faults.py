@@ -19,6 +19,13 @@ from sparkdash.sim.faults import behaviour
 from sparkdash.telemetry.exposition import Scrape
 
 MakeProfile = Callable[..., Profile]
+COUNTERS = (
+    "vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_cached_total",
+    "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count", "vllm:request_success_total",
+    "vllm:num_preemptions_total",
+)  # fmt: skip
+"""All that a working engine moves, but the use of its KV cache."""
+RUNNING, KV = "vllm:num_requests_running", "vllm:kv_cache_usage_perc"
 
 
 def test_an_unknown_animal_is_refused_with_the_known_ones() -> None:
@@ -27,61 +34,23 @@ def test_an_unknown_animal_is_refused_with_the_known_ones() -> None:
     assert "dies-loading" in caught.value.text()
 
 
-ReadMetrics = Callable[[str], Awaitable[Scrape]]
-COUNTERS = (
-    "vllm:prompt_tokens_total",
-    "vllm:prompt_tokens_by_source_total",
-    "vllm:prompt_tokens_cached_total",
-    "vllm:generation_tokens_total",
-    "vllm:iteration_tokens_total_count",
-    "vllm:request_success_total",
-    "vllm:num_preemptions_total",
-)
-RUNNING, KV = "vllm:num_requests_running", "vllm:kv_cache_usage_perc"
-
-
-def figures(seen: Scrape) -> list[float | None]:
-    """All that a working engine moves, but the use of its KV cache."""
-    return [seen.total(name) for name in COUNTERS]
-
-
 @asynccontextmanager
-async def asking(url: str, count: int = 1, **body: Any) -> AsyncIterator[list[asyncio.Task[httpx.Response]]]:
-    """So many chats under way; whoever still waits at the end leaves."""
+async def asking(url: str, tokens: int) -> AsyncIterator[asyncio.Task[httpx.Response]]:
+    """A chat under way."""
+    body = {"max_tokens": tokens, "ignore_eos": True, "messages": [{"role": "user", "content": f"{tokens}"}]}
     async with httpx.AsyncClient(timeout=60, verify=False) as http:
-        chat = {"max_tokens": 400, "ignore_eos": True, **body}
-        asked = [
-            asyncio.create_task(
-                http.post(
-                    f"{url}/v1/chat/completions",
-                    json={"messages": [{"role": "user", "content": f"{number} {body}"}], **chat},
-                )
-            )
-            for number in range(count)
-        ]
-        try:
-            yield asked
-        finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-
-
-async def turns(app: App, count: int = 200) -> None:
-    """Let an engine whose clock does not wait do whatever it would."""
-    for _ in range(count):
-        await asyncio.sleep(0)
+        yield asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=body))
 
 
 async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
-    make_profile: MakeProfile, read_metrics: ReadMetrics
+    make_profile: MakeProfile, read_metrics: Callable[[str], Awaitable[Scrape]]
 ) -> None:
     """Twenty minutes in small steps in which every counter is flat; then the whole prompt counts with the first token."""
     scrapes: list[tuple[float, Scrape]] = []
     clock = LeapingClock(turns=50)
     async with (
         serving(make_profile(fault="long-prefill", kv_tokens=32768), clock=clock) as (app, url),
-        asking(url, max_tokens=4) as (asked,),
+        asking(url, 4) as asked,
     ):
         while not asked.done():
             seen = await read_metrics(url)
@@ -91,7 +60,7 @@ async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
         used = [seen.total(KV) or 0 for _, seen in prefilling if seen.total(RUNNING)]
         assert len(set(used)) > 10, "it rises step by step"
         assert used == sorted(used)
-        assert {tuple(figures(seen)) for _, seen in prefilling} == {(0, 0, 0, 0, 0, 0, 0)}
+        assert {seen.total(name) for _, seen in prefilling for name in COUNTERS} == {0}
         last = await read_metrics(url)
         assert last.total("vllm:prompt_tokens_total") == 8192 - 4
 
@@ -100,11 +69,12 @@ async def test_the_profile_says_when_its_fault_begins(make_profile: MakeProfile,
     profile = make_profile(fault="long-prefill", fault_after_tokens=20, fault_after_s=7200)
     async with serving(profile, clock=LateClock()) as (app, url):
         for tokens, begun in ((19, False), (20, True)):
-            async with asking(url, max_tokens=tokens) as (asked,):
+            async with asking(url, tokens) as asked:
                 assert (await asked).status_code == 200
             assert (app.behaviour.prefill_s > 0) is begun
     async with serving(make_profile(fault="long-prefill", fault_after_s=60), clock=virtual_clock) as (app, url):
-        await turns(app)
+        for _ in range(200):  # an engine whose clock does not wait does whatever it would
+            await asyncio.sleep(0)
         assert (app.behaviour.prefill_s > 0, virtual_clock.now()) == (True, 60)
 
 
