@@ -22,6 +22,7 @@ import argparse
 import multiprocessing as mp
 import os
 import platform
+import resource
 import shutil
 import statistics
 import sys
@@ -39,12 +40,15 @@ from relays import Child, Relay, add_others, serve_engine
 
 UNARY = 4000
 CONNECTIONS = 32
+SPARE_FILES = 1000
+"""Kept connections of all relays to the engine, and what a process has open besides."""
 
 
 def main() -> None:
     """Run every round and print the table."""
     args = arguments()
     counts = [int(word) for word in args.streams.split(",")]
+    allow_files(2 * max(args.idle, *counts) + SPARE_FILES)
     mp.set_start_method("spawn")
     with tempfile.TemporaryDirectory() as folder:
         engine = Child(serve_engine, args.chunks, args.rate)
@@ -67,6 +71,16 @@ def main() -> None:
             for relay in relays.values():
                 relay.end()
     show(seen, counts, args)
+
+
+def allow_files(needed: int) -> None:
+    """Raise the limit of open files as far as it goes: beyond it libuv accepts connections and hangs up."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise SystemExit(
+            f"This needs {needed} open files; the limit is {most}. Raise it, or give fewer --idle streams."
+        )
 
 
 def arguments() -> argparse.Namespace:

@@ -222,6 +222,8 @@ class BareClient(asyncio.Protocol):
 
     def __init__(self, engine_port: int, idle: list[BareEngine]) -> None:
         self.engine_port, self.idle = engine_port, idle
+        self.engine: BareEngine | None = None
+        """Connection of the request under way, or of the last one."""
         self.request = b""
         self.is_whole = False
         self.parser = httptools.HttpRequestParser(self)
@@ -231,6 +233,10 @@ class BareClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.engine is not None and self.engine.client is self and self.engine not in self.idle:
+            self.engine.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self.parser.feed_data(data)
@@ -249,7 +255,7 @@ class BareClient(asyncio.Protocol):
         self.ask(engine, request)
 
     def ask(self, engine: BareEngine, request: bytes) -> None:
-        engine.client = self
+        self.engine, engine.client = engine, self
         engine.transport.write(request)
 
 
