@@ -112,11 +112,14 @@ class Bus:
         event = Event(self._seq, self._clock(), fact)
         self._journal.append(event)
         self._pending.append(event)
-        if isinstance(fact, Notice) and self.on_notice is not None:
-            self.on_notice(fact.replace(at=event.at))
+        listeners = self._told_of_requests
+        if type(fact) is not RequestChanged:
+            listeners = self._listeners
+            if isinstance(fact, Notice) and self.on_notice is not None:
+                self.on_notice(fact.replace(at=event.at))
         if len(self._pending) >= PENDING:
             self._fold()
-        for listener in self._told_of_requests if type(fact) is RequestChanged else self._listeners:
+        for listener in listeners:
             listener.offer(event)
         return event
 

@@ -17,6 +17,9 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.prometheus.totals import OTHER, RequestTotals, ScrapedState, SwapTotals
 from sparkdash.telemetry.totals import EngineTotals
 
+TOGETHER = 64
+"""Requests that are counted at once: one by one, each finds the code and the tables out of the processor's caches."""
+
 
 class MetricsExporter:
     """Metrics of one daemon. `engines`: counters by profile; `database`: the store's file, `most_bytes` its limit."""
@@ -35,6 +38,7 @@ class MetricsExporter:
         self._most_bytes = most_bytes
         self._clock = clock
         self._requests = RequestTotals()
+        self._ended: list[Request] = []
         self._swaps = SwapTotals(bus.snapshot.swaps)
         self._profiles: frozenset[str] = frozenset()
         self._last_engines: dict[str, Engine] = {}
@@ -53,9 +57,16 @@ class MetricsExporter:
             subscription.leave()
 
     def record(self, request: Request) -> None:
-        """Count an ended request; never waits."""
-        profile = request.profile if request.profile in self._profiles else OTHER
-        self._requests.add(request, profile, self._swaps.reason)
+        """Count an ended request, at the latest with the next page; never waits."""
+        self._ended.append(request)
+        if len(self._ended) >= TOGETHER:
+            self._count_ended()
+
+    def _count_ended(self) -> None:
+        for request in self._ended:
+            profile = request.profile if request.profile in self._profiles else OTHER
+            self._requests.add(request, profile, self._swaps.reason)
+        self._ended.clear()
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """Write the page in the format that `accept` asks for; return it with its content type."""
@@ -66,6 +77,7 @@ class MetricsExporter:
 
         The page takes tens of milliseconds, so a thread makes it: on the loop every relayed chunk would wait for it.
         """
+        self._count_ended()
         return ScrapedState(
             snapshot=self._bus.snapshot,
             now=self._clock(),
@@ -92,6 +104,7 @@ class MetricsExporter:
             case EngineChanged(engine=engine):
                 self._last_engines[engine.profile] = engine
             case ProfilesChanged(profiles=profiles):
+                self._count_ended()
                 self._profiles = frozenset(profile.name for profile in profiles)
             case GuardChanged(guard=guard):
                 self._swaps.see_guard(guard)

@@ -16,6 +16,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.telemetry.totals import TOKEN_S, EngineTotals, LatencyHistogram
 
+_GONE, _FAILED = RequestState.GONE, RequestState.FAILED
 MOST_CLIENTS = 50
 """Names of clients that are told apart; later ones are counted as OTHER."""
 OTHER = "other"
@@ -120,9 +121,9 @@ class RequestTotals:
 
 
 def _finish(request: Request) -> str:
-    if request.state is RequestState.GONE:
+    if request.state is _GONE:
         return "client_left"
-    if request.state is RequestState.FAILED:
+    if request.state is _FAILED:
         return "error"
     if request.finish_reason is None:
         return ""

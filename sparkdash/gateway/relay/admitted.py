@@ -272,6 +272,7 @@ class RequestContext:
     """Name of the conversation, which stays on one replica; None where the profile has no replicas."""
 
 
+_GENERIC = EngineKind.GENERIC
 _MAY_FILL_IN = frozenset({Dialect.COMPLETIONS, Dialect.OTHER})
 AGENT_KEPT = 200
 """Characters of a User-Agent that identify a client."""
@@ -316,7 +317,7 @@ def admit_request(
     if key is not None and key.models:
         name = permitted_name(key, name, catalog, lambda: deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)
-    if profile is not None and profile.engine is EngineKind.GENERIC:
+    if profile is not None and profile.engine is _GENERIC:
         refuse_unserved(profile, route, lambda: served_elsewhere(deps, exchange, route))
     if deps.exclusive.taken is not None:
         deps.exclusive.admit(head.token)

@@ -70,6 +70,7 @@ BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
 """A bare int: it is compared for every answer, and comparing a member of an enum runs Python code."""
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """Taps of answers that have not begun."""
+_DONE, _FAILED = RequestState.DONE, RequestState.FAILED
 LAST_ENDINGS = (b"}}\n\n", b"[DONE]\n\n")
 """Ends of pieces that are searched for an engine's last words: pieces with a mere text end in other ways."""
 LAST_WORDS = re.compile(rb'data: ?\{"error"|event: ?(?:error|response\.failed)[\r\n]')
@@ -405,7 +406,7 @@ class Reply:
         error = None
         if failed:
             error = error_code(self._tap.tail()) or ("engine_died" if self._reports_death() else "engine_error")
-        state = RequestState.FAILED if failed else RequestState.DONE
+        state = _FAILED if failed else _DONE
         self._row.ended(state, self._tap, status, error)
 
 

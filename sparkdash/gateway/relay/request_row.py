@@ -43,6 +43,7 @@ _CLIENTS = (
 )
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 UNKNOWN_CLIENT = "unknown"
+_PREFILL, _STREAMING = RequestState.PREFILL, RequestState.STREAMING
 _NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state": RequestState.WAITING}
 """Fields of a new row."""
 
@@ -134,7 +135,7 @@ class RequestRow:
 
     def granted(self, lease: Lease) -> None:
         facts, engine = self._facts, lease.engine
-        facts["state"] = RequestState.PREFILL
+        facts["state"] = _PREFILL
         facts["profile"] = self.profile = lease.profile.name
         facts["node"] = engine.nodes[0] if engine.container else None
         facts["position"] = facts["held_by"] = facts["held_until"] = None
@@ -150,7 +151,7 @@ class RequestRow:
     def streams(self, ttft_s: float | None) -> None:
         """Mark the first text; None: bytes pass that nobody reads."""
         facts = self._facts
-        facts["state"] = RequestState.STREAMING
+        facts["state"] = _STREAMING
         facts["ttft_s"] = ttft_s
         if ttft_s is not None:
             self._metered.began_text(ttft_s)
