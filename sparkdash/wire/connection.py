@@ -479,9 +479,7 @@ class ClientConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers after a chunked body are dropped."""
-        if self._head_size is None:
-            return
+        """Take a header; trailers after a chunked body go into a list that nobody reads."""
         name = name.lower()
         if name == _LENGTH:
             self._length = value
