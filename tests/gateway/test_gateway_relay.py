@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 from typing import Any
 
 import httpx
 import pytest
-from scripted import answering
+from scripted import answering, streaming
 
 from sparkdash.bus import Bus
 from sparkdash.domain.request import RequestState, Task
+from sparkdash.gateway.relay.reply import Reply
 from sparkdash.settings import Settings
 
 
@@ -44,6 +46,23 @@ async def test_each_answer_on_one_connection_has_its_own_length_and_headers(hous
         assert reply.headers["content-length"] == str(len(body))
         assert "access-control-allow-origin" not in reply.headers
     assert house.engine.connections == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answered_request_leaves_nothing_to_the_collector(house: Any, stream: bool) -> None:
+    """What is alive until the collector comes round costs memory, and its looks cost processor time."""
+    house.engine.script = streaming(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]\n\n')
+    if not stream:
+        house.engine.script = answering(b'{"choices":[]}')
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert (await house.chat(stream=stream)).status_code == 200
+        house.supervisor.asks.clear()  # they name the reply, whose progress a supervisor looks at
+        assert not [each for each in gc.get_objects() if type(each) is Reply]
+    finally:
+        gc.enable()
 
 
 async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> None:

@@ -268,6 +268,7 @@ class Tap:
             self._events_before = max(0, _count_events([*self._chunks[:-1], before]) - 1)  # not that of the text
             if self._on_first is not None:
                 self._on_first()
+                self._on_first = None  # it knows the row, which knows this tap: they are to go without the collector
 
     def _bears_text(self, place: int) -> bool:
         """Whether a text begins in this chunk; its line may begin in earlier ones."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from copy import copy
+from functools import partial
 from http import HTTPStatus
 
 from sparkdash.domain.request import RequestState
@@ -80,8 +81,8 @@ class Reply:
     """Answer to one request. Its body is released once no other engine can answer any more."""
 
     __slots__ = (
-        "_context", "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_sent_at",
-        "_splice", "_tap", "_waiting", "begun",
+        "_context", "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_splice",
+        "_tap", "_waiting", "begun",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, row: RequestRow) -> None:
@@ -97,7 +98,6 @@ class Reply:
         """Lease of the engine that answers; None before an answer, and for a remote service."""
         self._flow: FlowControl | None = None
         """Flow control to the client, once an answer comes."""
-        self._sent_at: float
         self._splice: Splice | None = None
         """Changes of the answer; None for nearly all answers."""
         self._is_refusal = False
@@ -177,12 +177,14 @@ class Reply:
         self._splice = None
         if not answer.head.coding and (changes is not AS_IT_IS or self._waiting is not None):
             self._splice = self._spliced(changes)
-        self._sent_at = sent_at
-        return self._pass_on(answer, on_client_stuck)
+        return self._pass_on(answer, sent_at, on_client_stuck)
 
-    async def _pass_on(self, answer: EngineResponse, on_client_stuck: Callable[[ClientStuck], object]) -> None:
+    async def _pass_on(
+        self, answer: EngineResponse, sent_at: float, on_client_stuck: Callable[[ClientStuck], object]
+    ) -> None:
         row, exchange, stream = self._row, self._exchange, self._framed
-        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=self._note_first)
+        on_first = partial(row.begins_text, sent_at) if stream else None
+        tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=on_first)
         note: Callable[[bytes, float], object] = tap.feed
         if (kept := exchange.kept) is not None:
             note = kept.begin(tap.feed, stream=stream)
@@ -206,9 +208,6 @@ class Reply:
         if kept is not None:
             kept.is_whole = answer.status == OK and not failed
         self._done(answer.status, failed=failed)
-
-    def _note_first(self) -> None:
-        self._row.streams(self._deps.monotonic() - self._sent_at)
 
     async def _pour(
         self,

@@ -148,6 +148,10 @@ class RequestRow:
         """Note the stream that answers, for its progress."""
         self._metered.answer = answer
 
+    def begins_text(self, sent_at: float) -> None:
+        """Mark the first text of an answer to the request that was sent at `sent_at`, by the monotonic clock."""
+        self.streams(self._deps.monotonic() - sent_at)
+
     def streams(self, ttft_s: float | None) -> None:
         """Mark the first text; None: bytes pass that nobody reads."""
         facts = self._facts
