@@ -65,6 +65,13 @@ def test_cells_that_were_not_measured_are_not_counted(rehearse: Callable[..., Re
     assert conclusion(found, BenchMetric.DECODE) == "B is twice as fast in both judged cells. Keep it."
 
 
+def test_cells_of_which_some_are_faster_are_named_as_those_that_were_judged(rehearse: Callable[..., Results]) -> None:
+    """The mean over all cells counts those too that allow no claim, and stands beside this sentence."""
+    told = {"A": rates(50.0, 50.0, 50.0), "B": rates(100.0, 50.0)}
+    found = assemble_report(rehearse(arms=[A, B], rates=told, wobble=0.001))
+    assert conclusion(found, BenchMetric.DECODE) == "B is faster in 1 of 2 judged cells and slower in none. Keep it."
+
+
 def test_one_arm_has_nothing_to_conclude(rehearse: Callable[..., Results]) -> None:
     assert conclusion(assemble_report(rehearse(arms=[A], rates={"A": rates(50.0)})), BenchMetric.DECODE) is None
 

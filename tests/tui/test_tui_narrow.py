@@ -38,6 +38,13 @@ async def test_the_title_counts_a_load_that_stands_still_beside_an_engine_that_s
         assert any("◌ stalled" in line and line.rstrip().endswith("x cancel  K keep") for line in on.lines[1:])
 
 
+async def test_a_failed_request_says_why_in_whole_words(stage: Any, box: Any) -> None:
+    failed = box.request("r7", RequestState.FAILED, status=502, error="engine_unreachable", finished_at=box.now - 1)
+    async with stage(box.snapshot(recent=(failed,)), size=SMALL) as on:
+        await on.press("3")
+        assert any(line.rstrip().endswith("✗ unreachable") for line in on.lines)
+
+
 async def test_a_run_of_the_bench_is_told_on_every_page(stage: Any, box: Any) -> None:
     now = Measuring(run="r", doing="measuring", arm="a", launch=1, launches=4, done=1, cells=9, share=0.42, at=box.now)
     async with stage(box.snapshot(measuring=now), size=CORNER) as on:

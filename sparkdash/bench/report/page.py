@@ -69,8 +69,8 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     judged = [one for one in verdicts if one.claim is not Conclusion.SCREEN]
     if not judged or over_all.claim is Conclusion.SCREEN:
         return _hint(arm, over_all, metric)
-    where = _where(len(judged), " judged" * (len(judged) < len(report.planned())))
-    text, kept = _found(arm, base, judged, over_all, _speed(over_all, metric), where)
+    cells = "judged cells" if len(judged) < len(report.planned()) else "cells"
+    text, kept = _found(arm, base, judged, over_all, _speed(over_all, metric), cells)
     score = report.score(arm)
     if kept == arm and score and score.verdict and score.verdict.gate is AccuracyGate.FAIL:
         return f"{text}, but fewer of its answers are right. Keep {base}."
@@ -89,24 +89,25 @@ def _advice(verdicts: Sequence[Verdict]) -> str:
     return "Measure longer, with `--mode careful --reps 20`, or keep either"
 
 
-def _where(count: int, judged: str) -> str:
-    return {1: f"in the one{judged} cell", 2: f"in both{judged} cells"}.get(count, f"in all {count}{judged} cells")
+def _where(count: int, cells: str) -> str:
+    return {1: f"in the one {cells[:-1]}", 2: f"in both {cells}"}.get(count, f"in all {count} {cells}")
 
 
 def _found(
-    arm: str, base: str, verdicts: Sequence[Verdict], over_all: Verdict, speed: str, where: str
+    arm: str, base: str, verdicts: Sequence[Verdict], over_all: Verdict, speed: str, cells: str
 ) -> tuple[str, str | None]:
-    """Return what was found, and the arm to keep; None where neither is."""
+    """Return what was found, and the arm to keep; None where neither is. `cells` says which cells were counted."""
     counts, count = Counter(one.claim for one in verdicts), len(verdicts)
+    where = _where(count, cells)
     faster, slower = counts[Conclusion.FASTER], counts[Conclusion.SLOWER]
     kept = base if slower else arm
     if count in (faster, slower):
         return f"{arm} is {speed} {where}", kept
     if faster and slower:
-        return f"{arm} is faster in {faster} and slower in {slower} of {count} cells", None
+        return f"{arm} is faster in {faster} and slower in {slower} of {count} {cells}", None
     if faster or slower:
         word, other = ("slower", "faster") if slower else ("faster", "slower")
-        return f"{arm} is {word} in {faster or slower} of {count} cells and {other} in none", kept
+        return f"{arm} is {word} in {faster or slower} of {count} {cells} and {other} in none", kept
     if over_all.claim.told:
         kept = arm if over_all.claim is Conclusion.FASTER else base
         return f"{arm} is {speed} over all cells, which no single cell shows", kept

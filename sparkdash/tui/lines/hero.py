@@ -140,6 +140,7 @@ def compared(speed: Speed) -> Line:
 
 def figure_block(speed: Speed, rows: int) -> list[Line]:
     name, count = "all " if speed.is_each else "each ", f" n={speed.decoding}"
+    count += " now" * (speed.decoding == 1 and not speed.comparable)  # the total, over 2 s, is still of several
     rate = _other(speed)
     if len(name + rate + count) >= FIGURE:  # it would touch the chart
         rate = _other(speed, 0)

@@ -94,6 +94,10 @@ def engine_state(engine: Engine, view: View) -> Line:
     return line if view.connection is ConnectionState.LIVE else dimmed(line)
 
 
+WHOLE_CODE = 14
+"""Letters of an error code that 80 columns have room for, behind its glyph."""
+
+
 def request_state(request: Request, view: View) -> Line:
     """Format glyph and state of a request.
 
@@ -105,7 +109,8 @@ def request_state(request: Request, view: View) -> Line:
     if request.state is RequestState.WAITING:
         return styled(word + _wait(request, view), style)
     if request.state is RequestState.FAILED:
-        return styled(f"✗ {request.error or request.status or 'failed'}", style)
+        why = str(request.error or request.status or "failed")
+        return styled(f"✗ {why.removeprefix('engine_') if len(why) > WHOLE_CODE else why}", style)
     if request.state is RequestState.DONE and request.route in ASIDES:
         return styled(f"✓ {request.route.rpartition('/')[2]}", style)  # it has no figures: what was it?
     if request.state is RequestState.DONE and request.finish_reason:
