@@ -77,18 +77,11 @@ def deltas(*parts: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     "parts",
     [
-        [{"tool_calls": [call("rd", '{"p": "x"}', id="a1")]}, {"tool_calls": [call("ls", "{}", id="a2")]}],
-        [{"tool_calls": [call("rd", '{"p": "x"}', id="a1"), call("ls", "{}", id="a2")]}],
         [{"tool_calls": [call("rd", '{"p": "x"}')]}, {"tool_calls": [call("ls", "{}")]}],
         [
             {"tool_calls": [call("rd", '{"p"', id="a1")]},
             {"tool_calls": [{"function": {"arguments": ': "x"}'}}]},
             {"tool_calls": [call("ls", {}, id="a2")]},
-        ],
-        [
-            {"tool_calls": [call("rd", '{"p"', id="a1", index=0)]},
-            {"tool_calls": [call("ls", "{}", id="a2", index=1)]},
-            {"tool_calls": [{"index": 0, "function": {"arguments": ': "x"}'}}]},
         ],
     ],
 )

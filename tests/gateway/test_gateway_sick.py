@@ -242,29 +242,6 @@ async def test_an_answer_that_is_nested_beyond_all_sense_is_the_engines_fault(
     assert (reply.status_code, b"sparkdash itself" in reply.content) == (expected, False), reply.content[:300]
 
 
-class TestWaiting:
-    """A stream that waits has its 200 and a keep-alive before any engine is there."""
-
-    @pytest.fixture
-    def settings(self) -> Settings:
-        return Settings(hold_headers_s=0.0)
-
-    async def test_a_stream_that_waited_is_told_of_a_bad_answer(self, house: Any) -> None:
-        """In its own words, and the supervisor hears of it as of any other."""
-        house.engine.script = answering(PAGE, content_type="text/html")
-        house.supervisor.gate.clear()
-        body = {"model": "alpha", "stream": True}
-        async with house.client.stream("POST", "/v1/chat/completions", json=body) as reply:
-            pieces = reply.aiter_raw()
-            await anext(pieces)
-            house.supervisor.gate.set()
-            content = b"".join([piece async for piece in pieces])
-        assert b"Welcome to nginx!" in content
-        assert b'"code":"bad_answer"' in content
-        assert content.endswith(b"data: [DONE]\n\n")
-        assert {type(error) for error in house.supervisor.unwell} == {BadAnswerError}
-
-
 @pytest.mark.parametrize("hangs_up", [False, True])
 @pytest.mark.parametrize("before", [b"", WORD])
 async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_the_reason(
@@ -440,17 +417,6 @@ class TestLimited:
                 size += len(piece)
         assert size > 200 * 65536
         assert (await house.ended()).state is RequestState.DONE
-
-
-async def test_without_limits_silence_is_the_clients_affair(house: Any) -> None:
-    """The defaults: a long prompt is read for minutes."""
-    assert (Settings().first_byte_s, Settings().between_bytes_s) == (None, None)
-    house.engine.script = Hanging()
-    call = asyncio.create_task(house.chat())
-    await house.in_state(RequestState.PREFILL)
-    house.supervisor.lost.set_result(UpstreamError("told by somebody else"))
-    house.engine.script = answering(b'{"choices":[]}')
-    assert (await call).status_code == 200
 
 
 FIELD = b'error: {"code":400,"message":"the request exceeds the context","type":"x"}\n\n'

@@ -238,13 +238,27 @@ class TestImpatient:
         waiting.supervisor.gate.clear()
         assert (await waited(waiting, "/v1/messages"))[-1].startswith(b'event: error\ndata: {"type":"error"')
 
-    async def test_a_refusal_of_the_engine_goes_into_the_stream(self, waiting: Any) -> None:
-        """200 has gone out, so the engine's 400 is told by its words."""
-        waiting.engine.script = answering(b'{"error":{"message":"context is full","code":"context_full"}}', status=400)
-        content = b"".join(await waited(waiting))
-        assert b'"message":"context is full"' in content
-        assert b'"reason":"context_full"' in content
-        assert (await waiting.ended()).status == 400
+    @pytest.mark.parametrize(
+        ("script", "words", "code"),
+        [
+            (
+                answering(b'{"error":{"message":"context is full","code":"full"}}', 400),
+                b"context is full",
+                b'"reason":"full"',
+            ),
+            (answering(b"<p>Welcome to nginx!</p>", content_type="text/html"), b"to nginx!", b'"code":"bad_answer"'),
+        ],
+    )
+    async def test_a_refusal_or_rubbish_of_the_engine_goes_into_the_stream(
+        self, waiting: Any, script: Any, words: bytes, code: bytes
+    ) -> None:
+        """200 has gone out, so either is told by its words."""
+        waiting.engine.script = script
+        *_, told, done = await waited(waiting)
+        assert words in told
+        assert code in told
+        assert done == b"data: [DONE]"
+        assert (await waiting.ended()).state is RequestState.FAILED
 
     @pytest.mark.parametrize(
         ("path", "code"),
