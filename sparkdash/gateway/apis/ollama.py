@@ -19,7 +19,7 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.admission.access import permitted_name, visible_error, visible_snapshot
+from sparkdash.gateway.admission.access import visible_error, visible_snapshot
 from sparkdash.gateway.apis import models, ollama_wire
 from sparkdash.gateway.apis.ollama_wire import (
     OllamaAnswer,
@@ -36,7 +36,6 @@ from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.request_row import RequestRow
-from sparkdash.keyring import Key
 from sparkdash.upstream import engine_error_text
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
@@ -274,7 +273,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     body = await _body(deps, exchange)
     if word == "show":
         await deps.refresh()
-        await _tell(exchange, _show(deps, exchange.key, body))
+        await _tell(exchange, _show(deps, exchange, body))
         return
     if word == "pull":
         await _pull(deps, exchange, ollama_wire.model_of(body))
@@ -454,15 +453,9 @@ def _weights(deps: Deps, name: str) -> WeightFacts | None:
     return deps.supervisor.target(profile) if profile is not None else None
 
 
-def _show(deps: Deps, key: Key | None, body: Mapping[str, Any]) -> dict[str, Any]:
-    snapshot = visible_snapshot(key, deps.bus.snapshot)
-    word = body.get("model") or body.get("name")
-    if not isinstance(word, str):
-        raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
-    catalog = deps.catalog()
-    found = (
-        _active(snapshot) if word == AUTO else catalog.find(permitted_name(key, word, catalog, lambda: snapshot)).name
-    )
+def _show(deps: Deps, exchange: Exchange, body: Mapping[str, Any]) -> dict[str, Any]:
+    word, snapshot = ollama_wire.model_of(body), deps.bus.snapshot
+    found = _profile(deps, wanted_name(deps, exchange, word))
     profile = snapshot.profile(found)
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
