@@ -36,7 +36,6 @@ class OllamaRequest:
     path: str
     body: dict[str, Any]
     """Request in OpenAI's format; `model` is still the client's."""
-    stream: bool
     generate: bool
     """Whether this is /api/generate, whose text is called `response` and stands beside the other keys."""
     empty: bool
@@ -63,7 +62,7 @@ def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRe
     request["stream"] = stream
     if stream:
         request["stream_options"] = {"include_usage": True}
-    return OllamaRequest(model, path, request, stream, generate, empty, unload=is_unloading(body))
+    return OllamaRequest(model, path, request, generate, empty, unload=is_unloading(body))
 
 
 def is_unloading(body: Mapping[str, Any]) -> bool:
