@@ -205,27 +205,16 @@ TICK_S = 0.005
 
 
 class LoopLag:
-    """Largest lateness of the client's event loop since each mark."""
+    """Largest lateness of the event loop while this is entered."""
 
-    def __init__(self) -> None:
-        self._running = 0
-        self._marks: dict[int, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+    worst_ms = 0.0
 
-    def begin(self) -> int:
-        self._running += 1
-        self._marks[mark := self._running] = 0.0
-        if self._timer is None:
-            self._arm()
-        return mark
+    def __enter__(self) -> Self:
+        self._arm()
+        return self
 
-    def end(self, mark: int) -> float:
-        worst = self._marks.pop(mark)
-        if not self._marks and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        return worst
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
@@ -233,10 +222,7 @@ class LoopLag:
         self._timer = loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        late = max(0.0, asyncio.get_running_loop().time() - self._due) * 1e3
-        for mark, worst in self._marks.items():
-            if late > worst:
-                self._marks[mark] = late
+        self.worst_ms = max(self.worst_ms, (asyncio.get_running_loop().time() - self._due) * 1e3)
         self._arm()
 
 
@@ -251,7 +237,6 @@ class BenchClient:
         self._uds = uds
         self.headers = headers or {}
         """Sent with every request to `url`, and to nobody else; whoever handed them in may change them."""
-        self.lag = LoopLag()
 
     async def __aenter__(self) -> Self:
         self._small = _client(self.url, self._uds)
@@ -272,12 +257,9 @@ class BenchClient:
     async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[StreamedAnswer]:
         """Send several chats concurrently; they are parsed after all have ended, as parsing would delay the others."""
         data = [json.dumps({**body, "stream": True}).encode() for body in bodies]
-        mark = self.lag.begin()
-        try:
+        with LoopLag() as lag:
             timed = await asyncio.gather(*(self._timed(one) for one in data))
-        finally:
-            lag = self.lag.end(mark)
-        return [_doubted(_read(one), lag) for one in timed]
+        return [_doubted(_read(one), lag.worst_ms) for one in timed]
 
     async def _timed(self, data: bytes) -> TimedAnswer | str:
         try:
