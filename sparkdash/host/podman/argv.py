@@ -81,6 +81,10 @@ def stop(program: str, name: str, grace_s: int) -> list[str]:
     return [program, "stop", "-t", str(grace_s), name]
 
 
+def unpause(program: str, name: str) -> list[str]:
+    return [program, "unpause", name]
+
+
 def remove(program: str, name: str) -> list[str]:
     """Remove a container and its anonymous volumes; a running one is killed at once."""
     now = [] if program == DOCKER else ["-t", "0"]

@@ -211,6 +211,9 @@ async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
         return False
     if done.code and answers.gone(done.err):
         return None
+    if done.code:
+        with suppress(HostError):  # podman neither stops nor removes a paused container
+            await stop.call(argv.unpause(stop.program, stop.name), RESUME_S)
     return not done.code
 
 
