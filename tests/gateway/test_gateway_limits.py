@@ -26,8 +26,7 @@ HALF = json.dumps({"model": "alpha", "stream": True, "pad": "x" * (600 * 1024)})
 @asynccontextmanager
 async def connected(house: Any, said: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A client that no library keeps to the rules. What it said lies in its socket before the gateway looks at the clock."""
-    host, port = house.base.removeprefix("http://").split(":")
-    sock = socket.create_connection((host, int(port)))
+    sock = socket.create_connection(("127.0.0.1", int(house.base.rpartition(":")[2])))
     sock.sendall(said)
     reader, writer = await asyncio.open_connection(sock=sock)
     try:

@@ -16,6 +16,8 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import answering
+from serving import aiohttp_server
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.peek import form_boundary, form_fields, peek_body
@@ -67,13 +69,8 @@ async def transcriber(
 
     app = web.Application(client_max_size=2**40)
     app.router.add_post("/{path:.*}", serve)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", heard
-    finally:
-        await runner.cleanup()
+    async with aiohttp_server(app) as url:
+        yield url, heard
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -284,23 +281,14 @@ def test_the_last_model_of_a_form_counts(fields: list[tuple[str, str]]) -> None:
 
 
 async def test_sound_comes_back_byte_by_byte_the_same(house: Any) -> None:
-    async def speak(_request: web.Request) -> web.Response:
-        return web.Response(body=SOUND, content_type="audio/wav")
-
-    async with transcriber(speak) as (url, _):
-        house.supervisor.url = url
-        reply = await house.client.post("/v1/audio/speech", json={"model": "alpha", "input": "hi", "voice": "a"})
+    house.engine.script = answering(SOUND, content_type="audio/wav")
+    reply = await house.client.post("/v1/audio/speech", json={"model": "alpha", "input": "hi", "voice": "a"})
     assert (reply.content, reply.headers["content-type"]) == (SOUND, "audio/wav")
     row = await house.ended()
     assert (row.state, row.completion_tokens, row.decode_tok_s) == (RequestState.DONE, None, None)
 
 
 async def test_a_picture_without_a_model_goes_to_the_running_engine(house: Any) -> None:
-    async def draw(request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"b64_json": "eA=="}], "asked": await request.json()})
-
-    async with transcriber(draw) as (url, _):
-        house.supervisor.url = url
-        reply = await house.client.post("/v1/images/generations", json={"prompt": "a cat"})
-    assert reply.json()["asked"] == {"prompt": "a cat"}
+    reply = await house.client.post("/v1/images/generations", json={"prompt": "a cat"})
+    assert (reply.status_code, house.engine.seen[0].body) == (200, b'{"prompt":"a cat"}')
     assert house.supervisor.leases == ["auto"]

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 from scripted import answering
+from serving import aiohttp_server
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, EngineError
@@ -47,15 +48,8 @@ async def engine_that(talk: Talk, protocols: tuple[str, ...] = ()) -> AsyncItera
 
     app = web.Application()
     app.router.add_get("/{path:.*}", serve)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    try:
-        yield f"http://127.0.0.1:{port}", seen
-    finally:
-        await runner.cleanup()
+    async with aiohttp_server(app) as url:
+        yield url, seen
 
 
 @asynccontextmanager

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 
 async def deserted(server: Any) -> None:
@@ -12,3 +17,17 @@ async def deserted(server: Any) -> None:
         if not server.state.connections:
             break
         await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def aiohttp_server(app: web.Application) -> AsyncIterator[str]:
+    """Serve with aiohttp; gives the root URL."""
+    from aiohttp import web
+
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
