@@ -82,6 +82,14 @@ class Engine:
     heads: list[str] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def answers(self, status: int, body: dict[str, Any]) -> None:
+        """Answer each chat so from now on."""
+
+        async def script(_body: dict[str, Any], answer: Answer) -> None:
+            await answer.whole(status, body)
+
+        self.script = script
+
     async def __call__(self, seen: Seen, wire: Wire) -> None:
         answer = Answer(wire, self.left)
         if seen.method == "GET":

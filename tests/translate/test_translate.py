@@ -108,11 +108,8 @@ async def test_a_tool_is_called_and_its_result_goes_back(box: Any) -> None:
 
 async def test_what_the_profile_sets_reaches_the_engine_and_what_does_not_is_named(box: Any) -> None:
     """`min_p` is the profile's, `seed` the client's. No chat has the provider's own tools or its context editing."""
-
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.says({"content": "ok"})
-
-    box.engine.script = script
+    message = {"role": "assistant", "content": "ok"}
+    box.engine.answers(200, {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
     more = {"seed": 7, "context_management": {"edits": []}, "tools": [FETCH], "metadata": {"user_id": "u"}}
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", **more})
     assert answer.json()["content"][0]["text"] == "ok"
@@ -131,10 +128,7 @@ async def test_a_service_elsewhere_gets_its_key_and_its_own_name_of_the_model(bo
 
 
 async def test_an_engines_refusal_has_its_own_status_and_words(box: Any) -> None:
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.whole(422, {"error": {"message": "min_p must be in [0, 1]", "code": 422}})
-
-    box.engine.script = script
+    box.engine.answers(422, {"error": {"message": "min_p must be in [0, 1]", "code": 422}})
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
     assert answer.status_code == 422
     told = answer.json()
@@ -144,12 +138,8 @@ async def test_an_engines_refusal_has_its_own_status_and_words(box: Any) -> None
 
 async def test_a_prompt_that_is_too_long_is_told_as_agents_know_it(box: Any) -> None:
     """In OpenAI's words, on which they compact it, whatever TensorRT-LLM calls it."""
-
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        words = "The sum of prompt length (9000.0), query length (0) should not exceed max_num_tokens (8192)"
-        await answer.whole(400, {"object": "error", "message": words, "type": "BadRequestError", "code": 400})
-
-    box.engine.script = script
+    words = "The sum of prompt length (9000.0), query length (0) should not exceed max_num_tokens (8192)"
+    box.engine.answers(400, {"object": "error", "message": words, "type": "BadRequestError", "code": 400})
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted"})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"

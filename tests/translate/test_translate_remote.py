@@ -27,16 +27,9 @@ CHAT = "/v1/chat/completions"
 TURNS = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
 
-def answering(status: int, body: dict[str, Any]) -> Any:
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.whole(status, body)
-
-    return script
-
-
 async def test_it_is_asked_with_its_own_key_and_name_and_nothing_of_the_client(box: Any) -> None:
     """At once, without an engine, a swap or a look at whether it is there."""
-    box.engine.script = answering(200, {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+    box.engine.answers(200, {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
     headers = {"authorization": "Bearer mine", "x-project": "secret-plans", "user-agent": "my-editor"}
     answer = await box.client.post(CHAT, json=TURNS | {"model": "far"}, headers=headers)
     assert answer.status_code == 200
@@ -52,7 +45,7 @@ async def test_it_is_asked_with_its_own_key_and_name_and_nothing_of_the_client(b
 
 async def test_a_wrong_key_is_told_as_the_owners_and_is_never_repeated(box: Any) -> None:
     """A 401 passed on would send people to look at the key that they have for us."""
-    box.engine.script = answering(401, {"error": {"message": f"Incorrect API key provided: {box.key}"}})
+    box.engine.answers(401, {"error": {"message": f"Incorrect API key provided: {box.key}"}})
     answer = await box.client.post(CHAT, json=TURNS | {"model": "far"})
     assert answer.status_code == 400
     told = answer.json()["error"]
@@ -71,7 +64,7 @@ async def test_a_key_that_the_daemon_lacks_is_named(box: Any) -> None:
 @pytest.mark.parametrize("status", [402, 404, 429, 500, 503])
 async def test_without_a_fallback_its_answer_is_passed_on(box: Any, status: int) -> None:
     body = {"error": {"message": "no"}}
-    box.engine.script = answering(status, body)
+    box.engine.answers(status, body)
     answer = await box.client.post(CHAT, json=TURNS | {"model": "far"})
     assert (answer.status_code, answer.json()) == (status, body)
 
@@ -79,7 +72,7 @@ async def test_without_a_fallback_its_answer_is_passed_on(box: Any, status: int)
 @pytest.mark.parametrize("status", [401, 402, 404, 429, 500])
 async def test_with_one_another_profile_answers_and_says_so(box: Any, status: int) -> None:
     """`far/unset` has no key and `nobody` is no profile: both are passed over."""
-    box.engine.script = answering(status, {"error": {"message": "no"}})
+    box.engine.answers(status, {"error": {"message": "no"}})
     answer = await box.client.post(CHAT, json=TURNS | {"model": "far/safe"})
     assert answer.status_code == 200, answer.text
     code = "remote_refused_key" if status == 401 else "remote_refused"
@@ -89,7 +82,7 @@ async def test_with_one_another_profile_answers_and_says_so(box: Any, status: in
 
 
 async def test_what_the_request_did_wrong_is_no_reason(box: Any) -> None:
-    box.engine.script = answering(400, {"error": {"message": "bad temperature"}})
+    box.engine.answers(400, {"error": {"message": "bad temperature"}})
     answer = await box.client.post(CHAT, json=TURNS | {"model": "far/safe"})
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "bad temperature")
 
@@ -104,7 +97,7 @@ async def test_a_fallback_is_told_once_and_not_with_each_request(box: Any) -> No
 
 async def test_an_engine_that_does_not_come_up_has_them_too(box: Any) -> None:
     """Its own list in its order; those of a fallback (`far/safe` has `m`) are not followed."""
-    box.engine.script = answering(500, {"error": {"message": "no"}})
+    box.engine.answers(500, {"error": {"message": "no"}})
     answer = await box.client.post(CHAT, json=TURNS | {"model": "down"})
     told = answer.json()["error"]
     assert answer.status_code == 503
