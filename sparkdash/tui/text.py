@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from rich.cells import cached_cell_len, cell_len, chop_cells, set_cell_size
@@ -69,7 +70,7 @@ def strip_controls(text: str) -> str:
 
 def styled(text: str, style: Style = Style.PLAIN) -> Line:
     """Make a line of one span; empty text makes the empty line."""
-    return (Span(strip_controls(text), style),) if text else EMPTY
+    return (Span(text if text.isprintable() else strip_controls(text), style),) if text else EMPTY
 
 
 def with_unit(figure: str, unit: str, style: Style = Style.PLAIN) -> Line:
@@ -133,12 +134,12 @@ def _cut(name: str, width: int, tail: int) -> str:
 
 def pad(line: Line, width: int) -> Line:
     line, room = _fitted(line, width)
-    return line + _blank(room)
+    return (*line, Span(" " * room, Style.PLAIN)) if room > 0 else line
 
 
 def align_right(line: Line, width: int) -> Line:
     line, room = _fitted(line, width)
-    return _blank(room) + line
+    return (Span(" " * room, Style.PLAIN), *line) if room > 0 else line
 
 
 def _fitted(line: Line, width: int) -> tuple[Line, int]:
@@ -147,10 +148,6 @@ def _fitted(line: Line, width: int) -> tuple[Line, int]:
         return line, room
     line = clip(line, width)
     return line, width - length(line)
-
-
-def _blank(cells: int) -> Line:
-    return (Span(" " * cells, Style.PLAIN),) if cells > 0 else EMPTY
 
 
 def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
@@ -172,7 +169,7 @@ def dimmed(line: Line) -> Line:
 
 def merge_spans(cells: Iterable[Span]) -> Line:
     """Merge neighbouring spans of the same style: the terminal gets one escape sequence per span."""
-    runs = groupby(cells, key=lambda span: span[1:])
+    runs = groupby(cells, key=itemgetter(1, 2))
     return tuple(Span("".join(span.text for span in run), *look) for look, run in runs)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from typing import Any
 from unittest.mock import Mock
 
@@ -64,6 +66,21 @@ def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
     assert made == ["line", "copy"]
     assert row.contains("ROW")
     assert not row.contains("nothing")
+
+
+CALLS = 1830
+"""Calls of our own functions in a paint. Write a lower figure when it is reached; a higher one needs a good reason."""
+
+
+async def test_a_paint_of_six_idle_engines_costs_no_more_calls_than_before(stage: Any, box: Any) -> None:
+    engines = {name: box.engine(name) for name in ("north", "east", "south", "west", "up", "down")}
+    async with stage(box.snapshot(engines=engines), size=(120, 40)) as on:
+        await on.later(1)
+        with cProfile.Profile() as profile:
+            on.app._paint()
+        seen = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+        ours = {function: figures[1] for function, figures in seen.items() if "/sparkdash/" in function[0]}
+        assert sum(ours.values()) <= CALLS, sorted(ours.items(), key=lambda one: -one[1])[:20]
 
 
 LINES = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import ClassVar, cast
 
 from rich.cells import cell_len
@@ -163,8 +163,8 @@ class Panel(Widget):
             self.refresh(layout=True)
         lines = self.draw(view, width, height)
         before, self._lines = self._lines, lines
-        rows = range(max(len(lines), len(before)))
-        changed = [found for y in rows if (found := changed_cells(_row(before, y), _row(lines, y), y, width))]
+        rows = enumerate(zip_longest(before, lines, fillvalue=EMPTY))
+        changed = [found for y, (old, new) in rows if old != new and (found := changed_cells(old, new, y, width))]
         if changed:
             self.refresh(*changed)
 
@@ -176,7 +176,7 @@ class Panel(Widget):
         return self._wanted
 
     def render_line(self, y: int) -> Strip:
-        line = _row(self._lines, y)
+        line = self._lines[y] if y < len(self._lines) else EMPTY
         if not self.services.braille:
             line = tuple(span._replace(text=span.text.translate(BLOCKS)) for span in line)
         return Strip(line_segments(line, theme.styles_for(self.app.theme)))
@@ -266,7 +266,3 @@ def line_segments(line: Line, looks: theme.Looks) -> list[Segment]:
 def _ground(look: RichStyle) -> tuple[object, ...]:
     """Return what of a look shows where there is no text."""
     return look.bgcolor, look.underline, look.reverse
-
-
-def _row(lines: list[Line], y: int) -> Line:
-    return lines[y] if y < len(lines) else EMPTY
