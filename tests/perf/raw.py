@@ -114,7 +114,8 @@ class Client(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.over.done():
-            self.over.set_exception(ConnectionError("the relay hung up"))
+            when = "in the middle of" if self.first else "before"
+            self.over.set_exception(ConnectionError(f"the relay hung up {when} its answer ({exc or 'closed'})"))
 
     def ask(self) -> asyncio.Future[float]:
         """Send the request; the result is the seconds to the first byte of the body, known when its last has come."""

@@ -62,7 +62,13 @@ def main() -> None:
             for turn in range(args.rounds):
                 for name, relay in relays.items():
                     sys.stderr.write(f"round {turn + 1}/{args.rounds}: {name}\n")
-                    one_round(relay, seen[name], counts, args)
+                    try:
+                        one_round(relay, seen[name], counts, args)
+                    except ConnectionError as error:
+                        ended = (
+                            "" if psutil.Process(relay.pid()).status() != psutil.STATUS_ZOMBIE else ", and has ended"
+                        )
+                        raise SystemExit(f"{name}: {error}{ended}") from None
             for name, relay in relays.items():
                 if args.idle and name not in ("direct", "litellm"):
                     sys.stderr.write(f"{args.idle} idle streams: {name}\n")
