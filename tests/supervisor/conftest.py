@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from surroundings.clock import FakeClock
+from surroundings.engines import hung
 from surroundings.house import CountingUpstream, House, make_profile
 from surroundings.stuck import Box
 
@@ -45,7 +46,7 @@ async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
     asyncio.get_running_loop().set_default_executor(threads := Threads())
     async with CountingUpstream() as upstream:
         made = House(upstream, FakeClock(), ports)
-        made.clock.asking = lambda: upstream.asking
+        made.clock.asking = lambda: upstream.asking - len(hung)
         made.clock.threads = lambda: (
             len(threads.under_way) + sum(each.name == THREAD_NAME for each in enumerate_threads())
         )

@@ -11,10 +11,8 @@ from typing import TypeVar
 T = TypeVar("T")
 TURNS = 60
 """Turns of the loop that count as rest: a request over loopback takes about fifteen."""
-THREADS_MS = 20_000
-"""How long a thread of the supervisor is waited for: it ends, whatever else the machine does."""
-LATE_MS = 300
-"""How long a request is waited for whose packets the kernel of a busy machine brings late; one that hangs is left alone."""
+REST_MS = 20_000
+"""How long threads and requests are waited for: they end, whatever else the machine does."""
 STEPS = 5_000
 """Sleepers that are woken, one after the other, before a test has waited in vain."""
 
@@ -25,8 +23,8 @@ class FakeClock:
     def __init__(self) -> None:
         self.time = 1_000_000.0
         self.asking: Callable[[], int] = lambda: 0
+        """How many requests are under way that will be answered: time does not pass over them."""
         self.threads: Callable[[], int] = lambda: 0
-        """How many requests are under way: time does not pass over them."""
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = count()
 
@@ -57,13 +55,15 @@ class FakeClock:
             await self.rest()
 
     async def rest(self) -> None:
-        """Let everything run that can without time passing."""
-        for waited in range(THREADS_MS):
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-            if not self.threads() and (waited >= LATE_MS or not self.asking()):
+        """Let everything run that can without time passing. Raises AssertionError: it goes on and on."""
+        quiet = 0  # in a row: what a thread found may wait for the loop's next turn when the thread has gone
+        for _ in range(REST_MS):
+            busy = self.threads() or self.asking()
+            quiet = 0 if busy else quiet + 1
+            if quiet > TURNS:
                 return
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001 if busy else 0)
+        raise AssertionError(f"it never came to rest: {self._told()}")
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Let time pass until `holds`. Raises AssertionError: it never does."""

@@ -75,12 +75,25 @@ def _next_answer(does: Behaviour) -> str:
     return now
 
 
+hung: set[object] = set()
+"""Requests that are never answered."""
+
+
+async def never() -> None:
+    """Hang until the client gives up; the fake clock lets time pass meanwhile."""
+    hung.add(mine := object())
+    try:
+        await asyncio.Event().wait()
+    finally:
+        hung.discard(mine)
+
+
 async def serve_engine(model: str, port: int, *, empty: bool = False, does: Behaviour | None = None) -> web.AppRunner:
     does = does or Behaviour(empty_answers=empty)
 
     async def chat(_request: web.Request) -> web.Response:
         if does.hangs:
-            await asyncio.Event().wait()
+            await never()
         if does.talks_nonsense:
             return web.Response(text="<html>Welcome to nginx!</html>", content_type="text/html")
         words = [] if does.empty_answers else [_next_answer(does) or f"{model} says hello"]
@@ -100,7 +113,7 @@ async def serve_engine(model: str, port: int, *, empty: bool = False, does: Beha
     app.router.add_get("/health", health)
     for path in ("/version", "/v1/models"):
         app.router.add_get(path, ok)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     sock = socket.create_server(("127.0.0.1", port))
     try:
