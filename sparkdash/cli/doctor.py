@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.nodes import chosen_nodes
+from sparkdash.cli.nodes import chosen_nodes, complete_node
 from sparkdash.cli.output import print_json, print_styled, print_table, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import ProfileError, SparkdashError
@@ -26,9 +26,19 @@ COLOURS = {"ok": "green", "note": None, "unknown": None, "warn": "yellow", "fail
 MARK, WIDEST = 9, 100
 
 
+def complete_check(incomplete: str) -> list[str]:
+    from sparkdash.doctor.nodes.examine import check_list
+
+    return [name for name, _ in check_list() if name.startswith(incomplete)]
+
+
 def doctor(
-    names: Annotated[list[str] | None, typer.Argument(metavar="CHECK", help="Only these checks.")] = None,
-    node: Annotated[str | None, typer.Option(metavar="NAME", help="Only this node and its pairing.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="CHECK", help="Only these checks.", autocompletion=complete_check)
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this node and its pairing.", autocompletion=complete_node)
+    ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:

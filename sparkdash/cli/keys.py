@@ -32,11 +32,20 @@ class KeyAction(StrEnum):
     REVOKE = "revoke"
 
 
+def _complete(incomplete: str) -> list[str]:
+    from sparkdash import keyring
+
+    try:
+        return [key.name for key in keyring.read_keys(keyring.keys_file()) if key.name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
+        return []
+
+
 def keys(
     action: Annotated[KeyAction, typer.Argument(help="What to do.")] = KeyAction.LIST,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Letters, digits, dot, dash, underscore."),
+        typer.Argument(metavar="NAME", help="Letters, digits, dot, dash, underscore.", autocompletion=_complete),
     ] = None,
     scope: Annotated[
         list[str] | None, typer.Option(help="add: inference (the default), control or metrics; may be repeated.")

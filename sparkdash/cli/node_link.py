@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.nodes import MaybeNodeName, one_node
+from sparkdash.cli.nodes import MaybeNodeName, complete_node, one_node
 from sparkdash.cli.output import (
     LiveLine,
     print_json,
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from sparkdash.nodes.link_bench import LinkMeasurement, LinkRun
     from sparkdash.nodes.shipping.shipper import NodeShipper
 
-To = Annotated[str | None, typer.Option("--to", metavar="NODE", help="The node; else the only one.")]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="NODE", help="The node; else the only one.", autocompletion=complete_node)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be sent.")]
 BAR = 20
 

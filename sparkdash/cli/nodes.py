@@ -60,8 +60,20 @@ def nodes(
         _list(as_json=as_json)
 
 
-NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")]
-MaybeNodeName = Annotated[str | None, typer.Argument(metavar="NAME", help="A node's name.")]
+def complete_node(incomplete: str) -> list[str]:
+    from sparkdash.nodes import node_file
+
+    try:
+        nodes = node_file.read_nodes(node_file.nodes_file())
+    except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
+        return []
+    return [node.name for node in nodes if node.name.startswith(incomplete)]
+
+
+NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=complete_node)]
+MaybeNodeName = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="A node's name.", autocompletion=complete_node)
+]
 
 
 def chosen_nodes(name: str | None) -> tuple[Node, ...]:

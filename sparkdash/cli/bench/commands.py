@@ -129,13 +129,21 @@ for _command in (reports.show, reports.export, reports.watch):
     app.command()(_command)
 
 
+def complete_suite(incomplete: str) -> list[str]:
+    from sparkdash.bench.plan import suites
+
+    return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
+
+
 def complete_run(incomplete: str) -> list[str]:
     from sparkdash.bench import run_folder
 
     return [place.name for place in run_folder.list_runs() if place.name.startswith(incomplete)]
 
 
-SuiteName = Annotated[str, typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.")]
+SuiteName = Annotated[
+    str, typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite)
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
 Reps = Annotated[
