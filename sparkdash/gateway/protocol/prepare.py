@@ -438,7 +438,7 @@ _HARMONY = "gpt-oss"
 
 
 class AnswerChanges(NamedTuple):
-    """What must change in the answer to a prepared request."""
+    """Changes that the answer to a prepared request needs."""
 
     drops_usage: bool = False
     """Whether the gateway asked for the counts: the chunk that carries them is not for the client."""
