@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from sparkdash.catalog.checkpoint.on_disk import (
     MalformedHeaderError,
+    UnknownVersionError,
     read_gguf,
     read_small,
     repository_folder,
@@ -259,8 +260,11 @@ def _safetensors_bytes(file: IO[bytes]) -> int:
 
 
 def _gguf_bytes(file: IO[bytes]) -> int:
-    """Least length of a GGUF file by its header; a tensor of an unknown type counts by its offset alone."""
-    header = read_gguf(file)
+    """Least length of a GGUF file; 0 for an unknown version. A tensor of an unknown type counts by its offset alone."""
+    try:
+        header = read_gguf(file)
+    except UnknownVersionError:
+        return 0
     return header.begin + max((one.offset + one.bytes for one in header.tensors), default=0)
 
 

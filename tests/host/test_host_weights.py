@@ -116,8 +116,13 @@ def gguf(data: int) -> bytes:
     ("m.gguf", gguf(97), "m.gguf is cut: 289 of 290 bytes"),
     ("m.gguf", gguf(98)[:60], "m.gguf is cut within its header"),
     ("m.gguf", gguf(98), None),
+    ("m.gguf", gguf(98).replace(b"GGUF\x03", b"GGUF\x04", 1), None),
     ("m.gguf", struct.pack("<4sIQQQ", b"GGUF", 3, 1, 1, 2**62), "m.gguf is cut within its header"),
-    ("m.gguf", struct.pack("<4sIQQQ3sIIQ", b"GGUF", 3, 1, 1, 3, b"abc", 9, 99, 2**60), "m.gguf is cut within its header"),
+    (
+        "m.gguf",
+        struct.pack("<4sIQQQ3sIIQ", b"GGUF", 3, 1, 1, 3, b"abc", 9, 99, 2**60),
+        "m.gguf is cut within its header",
+    ),
 ])  # fmt: skip
 def test_a_file_that_is_there_and_not_whole_is_told(
     tmp_path: Path, name: str, content: bytes, lacks: str | None

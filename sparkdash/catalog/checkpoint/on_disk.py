@@ -110,6 +110,10 @@ class MalformedHeaderError(Exception):
         super().__init__(why)
 
 
+class UnknownVersionError(MalformedHeaderError):
+    """GGUF file of another version than 2 and 3."""
+
+
 def read_gguf(opened: IO[bytes]) -> GgufHeader:
     """Read the header of an open file. Raises MalformedHeaderError."""
     if opened.seek(0, 2) < 24:
@@ -134,7 +138,7 @@ class _Reader:
         self.at = 4
         (release,) = self.unpack("I")
         if release not in (2, 3):
-            raise MalformedHeaderError(f"has GGUF version {release}; 2 and 3 are known")
+            raise UnknownVersionError(f"has GGUF version {release}; 2 and 3 are known")
         tensors, entries = self.unpack("QQ")
         if max(tensors, entries) > MAX_ENTRIES:
             raise MalformedHeaderError
