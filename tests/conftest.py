@@ -1,4 +1,4 @@
-"""What every test gets: a home of its own, no silent skips where CI forbids them, and a daemon on request."""
+"""Fixtures of every test: a home of its own, no silent skips where CI forbids them, and a daemon on request."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is loaded for the tests stays to the end: no search for garbage walks it, neither now nor later."""
+    """Freeze what is loaded for the tests: no search for garbage walks it, neither now nor later."""
     gc.disable()
     try:
         return (yield)
@@ -117,7 +117,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that the last files are short ones."""
+    """Run the longest files first, so that the last ones are short."""
     ranks = {room: rank for rank, room in enumerate(SLOW)}
     items.sort(key=lambda item: next((rank for room, rank in ranks.items() if item.nodeid.startswith(room)), len(SLOW)))
 
@@ -211,7 +211,7 @@ class HostFs:
 
     @cached_property
     def image(self) -> str:
-        """Its name; built, without a registry, when it is first asked for."""
+        """Name of the image; built, without a registry, when it is first asked for."""
         (self._folder / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
         name = "localhost/sparkdash-test-hostfs:1"
         subprocess.run(

@@ -40,14 +40,14 @@ def run_of(
 
 @dataclass
 class Rehearsal:
-    """What each arm should show: end-to-end rate by cell, right answers of 50, speculation, launches."""
+    """Figures that each arm should show: end-to-end rate by cell, right answers of 50, speculation, launches."""
 
     arms: Sequence[Arm]
     rates: Mapping[str, Mapping[CellKey, float]]
     maths: Mapping[str, int] = field(default_factory=dict)
     provenance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     drafts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of 100 verify steps, accepted tokens by position."""
+    """Accepted tokens by position, of 100 verify steps."""
     hits: int | None = None
     """Prompt tokens of 100 that the prefix cache had."""
     mode: Mode = Mode.STANDARD

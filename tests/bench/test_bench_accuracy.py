@@ -92,7 +92,7 @@ def test_negative_answers() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_truncated_and_not_guessed_at() -> None:
-    """Its last number is some step's. A line that was finished before the limit counts."""
+    """The last number of a cut answer is some step's. A line that was finished before the limit counts."""
     assert score(1234, "first 12 * 3, then 1234", "length") is Outcome.TRUNCATED
     assert score(1234, "ANSWER: 1234\nBecause", "length") is Outcome.RIGHT
 

@@ -85,7 +85,7 @@ async def measured(seconds: Sequence[float], reps: int) -> tuple[CellRecord, lis
 
 
 async def test_cold_repetitions_are_measured_again() -> None:
-    """They are kept with their reason, their places are filled by later ones, and nothing is missing."""
+    """Cold ones are kept with their reason, their places are filled by later ones, and nothing is missing."""
     cell, samples, _ = await measured([9.0, *STEADY[:5], 1.0], 6)
     assert (cell.void, cell.warming) == (None, 1)
     suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(32,)),))

@@ -1,4 +1,4 @@
-"""What must hold for any figures, any text and any place at which the power goes."""
+"""Properties of the bench for any figures, any text and any place at which the power goes."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Sims:
         self.launched: list[str] = []
         self.apps: list[App] = []
         self.looks: list[BoxReading] = []
-        """What the box shows, first to last; then nothing."""
+        """Readings that the box shows, first to last; then none."""
         self.fingerprint = "f"
         self._acceptance = acceptance
         self._stack = AsyncExitStack()
@@ -245,7 +245,7 @@ async def test_a_template_that_begins_all_prompts_alike_makes_none_void(
 async def test_a_request_that_does_not_count_is_tried_again(
     tmp_path: Path, sims: Sims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is kept with its reason; the next try has another head, which no prefix cache knows."""
+    """The void one is kept with its reason; the next try has another head, which no prefix cache knows."""
     judged, asked = voids.request_void_reason, itertools.count()
     monkeypatch.setattr(
         voids, "request_void_reason", lambda *of, **how: judged(*of, **how) or "late" * (not next(asked))

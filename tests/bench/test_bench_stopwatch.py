@@ -66,7 +66,7 @@ def noting() -> Iterator[None]:
 
 @pytest.mark.usefixtures("noting")
 async def test_a_late_client_measures_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
+    """The loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
     loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), http_client._Answer.on_body
     monkeypatch.setattr(http_client._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
     with socket.create_server(("127.0.0.1", 0)) as server:

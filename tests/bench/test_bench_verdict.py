@@ -1,4 +1,4 @@
-"""What is claimed of arms whose truth is known, over hundreds of simulated runs; and the words."""
+"""Claims about arms whose truth is known, over hundreds of simulated runs; and their words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparkdash.bench.run import CellKey, LaunchSlot, Mode
 RUNS = 200
 
 Trouble = Callable[[random.Random, int], Sequence[float]]
-"""What a box adds to ln y at each place of the order."""
+"""Disturbance that a box adds to ln y at each place of the order."""
 
 
 LAUNCH_SD, CV, DRIFT = 0.006, 0.01, 0.015

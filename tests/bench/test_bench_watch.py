@@ -1,4 +1,4 @@
-"""What a profile's recorded runs say of its newest build: slower, faster, or not shown to differ, and the way back."""
+"""Verdicts on a profile's newest build from its recorded runs: slower, faster, or neither shown, and the way back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CODER = Arm(name="coder", profile="coder")
 
 
 def evening(number: int, build: Mapping[str, Any], factor: float = 1.0, **changes: Any) -> dict[str, Any]:
-    """What a run of that evening is rehearsed from; half a per cent up or down in turn."""
+    """Rehearse a run of that evening; half a per cent up or down in turn."""
     at = FIRST + timedelta(days=number)
     rate = 60.0 * factor * (1.005 if number % 2 else 0.995)
     return {

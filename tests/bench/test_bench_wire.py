@@ -1,4 +1,4 @@
-"""What is read out of a stream, against simulated engines whose truth is known.
+"""Reading of a stream, against simulated engines whose truth is known.
 
 The engine's clock is virtual and the pieces carry its time, so that a figure is right or wrong whatever the machine does.
 """
@@ -262,7 +262,7 @@ def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
 
 
 def test_the_longest_waits_between_tokens_are_kept() -> None:
-    """Of a hundred waits one is longer than the 99th percentile; what comes in one piece has no wait between."""
+    """One wait of a hundred is longer than the 99th percentile; tokens of one piece have no wait between."""
     ats = [10 * at for at in range(100)] + [2000]
     pieces = [(at, delta(usage=2 * at + 2, content="a") + delta(content="b")) for at in ats]
     assert read_stream(0, pieces).itl_p99_ns == 2000 - 990
@@ -298,7 +298,7 @@ def test_an_event_that_is_no_object_is_an_error(data: str) -> None:
 
 
 def test_figures_of_another_shape_were_not_told() -> None:
-    """Of a stranger's server: half a token, a count in words, a list where a text should be."""
+    """A stranger's server may send half a token, a count in words, a list where a text should be."""
     usage = {
         "completion_tokens": "3",
         "prompt_tokens": 2.5,
@@ -333,7 +333,7 @@ async def test_a_request_over_the_wire() -> None:
 
 
 async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every class of text, from a few short requests: within 3 %."""
+    """Within 3 %, for every class of text, from a few short requests."""
     monkeypatch.setattr(adapter(EngineKind.SIM), "count_request", lambda *_: None)
     async with serving(sim(time_scale=100)) as (_app, url), BenchClient(url) as wire:
         measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
@@ -348,7 +348,7 @@ async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monk
 
 @pytest.mark.parametrize(("pieces", "doubt"), [((b"a",), False), ((b"a", b"b"), True)])
 async def test_a_late_client_doubts_only_what_came_together(pieces: tuple[bytes, ...], doubt: bool) -> None:
-    """Its loop stands still while an answer comes: one token is noted by the kernel, of several the first may be late."""
+    """The loop stands still while an answer comes: the kernel notes one token; of several the first may be late."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
@@ -367,7 +367,7 @@ async def test_a_late_client_doubts_only_what_came_together(pieces: tuple[bytes,
 
 
 async def test_an_engine_that_stops_telling_its_tokens_is_not_estimated() -> None:
-    """It was known to count exactly: another figure in its place would be a prompt of another length."""
+    """An engine that was known to count exactly: another figure would be a prompt of another length."""
 
     class Mute(BenchClient):
         async def post(self, *_: object, **__: object) -> object:
@@ -407,7 +407,7 @@ def test_the_switch_of_thinking_is_noted_under_each_of_its_names(values: dict[st
 
 
 def test_an_answer_of_hidden_reasoning_says_so_in_its_void() -> None:
-    """Its tokens were counted, but none has a moment."""
+    """Tokens were counted, but none has a moment."""
     answer = read_stream(
         0, [(1, delta("length", content="")), (2, frame(choices=[], usage={"completion_tokens": 400}))]
     )

@@ -1,4 +1,4 @@
-"""What a report shows: figures with verdicts, blanks with what would fill them, and which comparisons it refuses."""
+"""Reports: figures with verdicts, blanks with what would fill them, and comparisons that are refused."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_batches_of_several_contexts_say_which(rehearse: Rehearse) -> None:
 
 
 def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -> None:
-    """Of a prompt of twenty tokens there is no prefill rate, and nothing would fill it."""
+    """A prompt of twenty tokens has no prefill rate, and nothing would fill it."""
     found = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
     out = render_markdown(report_page(found, derive_layout(found, "prefill")))
     assert "| ctx=0   | -¹" in out
@@ -352,7 +352,7 @@ def shape(schema: Any) -> Any:
 
 
 def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
-    """Its schema is the published one, and it reads back to the same value. A change is written down there on purpose."""
+    """The schema is the published one, and a report reads back equal. A change is written down there on purpose."""
     found = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
     assert json.loads(SCHEMA.read_text()) == shape(Report.model_json_schema())
     assert Report.model_validate_json(found.model_dump_json()) == found

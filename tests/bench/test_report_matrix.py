@@ -67,7 +67,7 @@ class ModelList:
     ],
 )
 async def test_the_longest_request_is_what_the_engine_says(said: bytes, limit: int | None) -> None:
-    """Of the measured model, not of an adapter beside it; what is not told is unknown."""
+    """The measured model's length, not that of an adapter beside it; None where the engine tells none."""
     client: Any = ModelList(said)
     engine = MeasuredEngine(client=client, kind=EngineKind.VLLM, model="qwen", engine_url="http://engine")
     assert await engine.context_limit() == limit
@@ -166,7 +166,7 @@ def test_four_evenings_fill_the_published_matrix(four_evenings: list[str], tmp_p
 
 
 def test_a_blank_cell_is_filled_by_its_own_command(four_evenings: list[str], recorded: Callable[..., Path]) -> None:
-    """What three evenings lack is named with a command; a run of that command fills it, as all runs are read."""
+    """A cell that three evenings lack is named with a command; a run of that command fills it, as all runs are read."""
     lacking = f"{FAMILY}/turbo2"
     place = bench_dir() / four_evenings[3]
     place.rename(bench_dir().parent / "away")
@@ -235,7 +235,7 @@ def test_other_work_is_refused_and_another_box_is_flagged(
 
 
 def test_a_profile_that_changed_between_nights_is_flagged(rehearse: Callable[..., Results]) -> None:
-    """Its cells come from two images: each names its run, and the arm says so. So does another box."""
+    """Cells of two images name their run, and the arm says so; so do cells of another box."""
     arm = [Arm(name="A", profile="coder")]
     old = rehearse(
         arms=arm, rates={"A": {SHORT: 40.0, LONG: 40.0}}, provenance={"A": {"image_digest": "one"}}, **evening(0)

@@ -138,7 +138,7 @@ def test_who_lacks_image_or_weights_of_a_shipped_profile_is_sent_to_one_that_can
 
 
 def test_the_nearest_of_a_shipped_profile_needs_no_build() -> None:
-    """Who cannot build is sent to an image that a registry has."""
+    """A box that cannot build is sent to an image that a registry has."""
     shipped = catalog.load_catalog([shipped_profiles()]).profiles
     for one in shipped.values():
         if one.nearest and one.build is not None and one.cannot_run is None:

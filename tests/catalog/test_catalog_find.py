@@ -1,4 +1,4 @@
-"""What a client's model name leads to, and what a list shows."""
+"""Profiles found by a client's model name, and rows of a list."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_what_a_recipe_tells_of_its_model_is_left_out_in_one_line() -> None:
 
 @pytest.mark.parametrize("topology", ["min_nodes: 2", "cluster_only: true", "mode: cluster", "runtime: vllm"])
 def test_a_recipe_for_a_cluster_becomes_a_profile_for_two_nodes(topology: str) -> None:
-    """It keeps its ranks, and is no longer one that cannot run."""
+    """The profile keeps its ranks, and can run."""
     made = _recipe(topology)
     assert (made["nodes"], made["args"]["tensor-parallel-size"]) == (2, 2)
     assert "cannot_run" not in made

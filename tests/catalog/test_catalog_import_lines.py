@@ -61,7 +61,8 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "SGLang's own command": ("sglang serve --model-path a/b --skip-tokenizer-init",
         {"args": {"skip-tokenizer-init": True}, "models": AB}, ()),
     "llama.cpp's short flags": (
-        "llama-server -m /m.gguf -dr x -lm mlock -nr -fit on -ndio -ot exps=CPU -ot attn=CUDA0 -ts 1,1 --lora a.gguf --lora b.gguf -ncmoe 3",
+        "llama-server -m /m.gguf -dr x -lm mlock -nr -fit on -ndio -ot exps=CPU -ot attn=CUDA0 -ts 1,1"
+        " --lora a.gguf --lora b.gguf -ncmoe 3",
         {"models": {"target": {"path": "/m.gguf"}}, "args": {
             "docker-repo": "x", "load-mode": "mlock", "no-repack": True, "fit": "on", "no-direct-io": True,
             "tensor-split": "1,1",
@@ -80,7 +81,8 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         f"{SOLO}--distributed-executor-backend ray\n", {"args": {}, "nodes": None},
         ("tensor-parallel-size", "--distributed-executor-backend")),
     "a recipe for one box, its drafter too": (
-        SOLO + """--speculative-config '{{"method":"dflash","model":"c/d","draft_tensor_parallel_size":{tensor_parallel}}}'\n""",
+        SOLO + """--speculative-config '{{"method":"dflash","model":"c/d","""
+        """"draft_tensor_parallel_size":{tensor_parallel}}}'\n""",
         {"args": {"speculative-config": {"method": "dflash", "model": "{drafter}"}}},
         ("draft_tensor_parallel_size: solo_only",)),
     "labels of a case are no steps": (
@@ -127,14 +129,16 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         ("dropped: $M", "not --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G")),
     "a comment with a macro of several lines": (
         "macros:\n  engine: >\n    /opt/llama-server-ec9e0301 --port ${PORT}\n"
-        "models:\n  one:\n    cmd: |\n      # ${engine} is above\n      ${engine}\n      --model /m.gguf\n      --ctx-size 8192\n",
+        "models:\n  one:\n    cmd: |\n      # ${engine} is above\n      ${engine}\n"
+        "      --model /m.gguf\n      --ctx-size 8192\n",
         {"command": ["/opt/llama-server-ec9e0301"], "args": {"ctx-size": 8192}}, ()),
     "a command's output stays the name of its variable": (
         "G=$(awk 'BEGIN {\n printf \"%.2f\", 1\n}')\n"
         "docker run --gpus all img bash -c \"exec vllm serve a/b --gpu-memory-utilization '${G}' --max-num-seqs 4\"\n",
         {"args": {"gpu-memory-utilization": "${G}", "max-num-seqs": 4}}, ()),
     "a shell around a command of llama-swap": (
-        "models:\n  one:\n    cmd: /bin/sh -c 'exec env A=/x /opt/llama-server --model /m.gguf -c 8192 2>>/var/log/x'\n",
+        "models:\n  one:\n"
+        "    cmd: /bin/sh -c 'exec env A=/x /opt/llama-server --model /m.gguf -c 8192 2>>/var/log/x'\n",
         {"command": ["/opt/llama-server"], "args": {"ctx-size": 8192}}, ()),
     "groups": (
         "models:\n  A: {cmd: llama-server -m /a.gguf}\ngroups:\n  both: {swap: false, members: [A]}\n",
@@ -146,7 +150,8 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         "vllm serve own/model --own-flag a b c", {"args": None},
         ("unknown: --own-flag a b c: has 3 values, and is not known to take a list",)),
     "flags of every shape": (
-        "vllm serve --trust-remote-code a/b --max_model_len=5 -tp 2 --a.b.c 1 --a.d x --j '{\"k\": [1]}' --r 1 --r 2 --n -1",
+        "vllm serve --trust-remote-code a/b --max_model_len=5 -tp 2 --a.b.c 1 --a.d x"
+        " --j '{\"k\": [1]}' --r 1 --r 2 --n -1",
         {"profile": "b", "models": AB, "nodes": 2, "args": {
             "trust-remote-code": True, "max-model-len": 5, "tensor-parallel-size": 2, "a": {"b": {"c": 1}, "d": "x"},
             "j": {"k": [1]}, "r": 2, "n": -1}}, ()),
@@ -202,7 +207,8 @@ Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
         'C="vllm serve a/b"\nC+=" --seed 5"\neval "$C --dtype auto"\n', {"args": {"seed": 5, "dtype": "auto"}}, ()),
     "a flag of Python's own": ("python3 -u -m vllm.entrypoints.openai.api_server --model a/b", {"models": AB}, ()),
     **{f"lines of a compose command, joined by {style}": (
-        f"services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: {style}\n      --model a/b \\\n      --seed 5\n",
+        f"services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: {style}\n"
+        "      --model a/b \\\n      --seed 5\n",
         {"models": AB, "args": {"seed": 5}}, ()) for style in "|>"},
     **{line: (line, {"models": {"target": {"path": "/m.gguf"}}, "args": args}, (told,)) for line, args, told in (
         ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}, NO_WORDS),

@@ -166,7 +166,7 @@ def test_what_starts_the_engine_in_its_own_way_is_named() -> None:
 
 
 def test_the_name_that_clients_use_stays_an_alias() -> None:
-    """Of a service without `container_name`, and where `--name` gives the profile another one."""
+    """The name of a service without `container_name`, and one where `--name` gives the profile another."""
     text = "services: {chat: {image: vllm/vllm-openai, command: --model a/b --served-model-name qwen}}"
     (profile,) = importers.import_profiles(text).profiles
     assert (profile["profile"], profile["serves"]) == ("chat", ["qwen"])

@@ -65,7 +65,7 @@ def test_what_is_wrong_is_told_where_it_stands(
 
 
 def test_a_mistake_in_a_sister_is_told_once(told: Callable[[str], list[str]]) -> None:
-    """Those that grow out of it do not repeat it."""
+    """Variants that extend it do not repeat it."""
     assert told(FAMILY.replace("args: {spec: {method: eagle3}}", "args: {port: 1}")) == [
         "12: variants.fast.args.port: is set by sparkdash. Remove it; give aliases under `serves`."
     ]

@@ -1,4 +1,4 @@
-"""What the author of a profile is told: every problem at once, at its line, with the way out."""
+"""Problems told to a profile's author: all at once, each at its line, with the way out."""
 
 from __future__ import annotations
 

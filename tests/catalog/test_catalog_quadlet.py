@@ -1,4 +1,4 @@
-"""What podman's own generator makes of an exported quadlet.
+"""Exported quadlets, as podman's own generator reads them.
 
 The generator comes with podman 4.4 and newer, which many machines lack; its answer was recorded with podman 5.4.2, by
 

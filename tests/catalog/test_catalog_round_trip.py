@@ -1,4 +1,4 @@
-"""What sparkdash exports comes back equal: the same image, command, variables and mounts, in both formats."""
+"""Exported profiles come back equal: the same image, command, variables and mounts, in both formats."""
 
 from __future__ import annotations
 

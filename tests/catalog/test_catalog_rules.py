@@ -127,7 +127,7 @@ NEEDED = {
     ),
     ("mtp-without-head", "Qwen3.5-9B"): ("", f"speculative-config: {MTP}\n  max-num-seqs: 4"),
 }  # fmt: skip
-"""What a mistake of two halves needs beside the half that is planted: a variable's name and a last argument."""
+"""Second halves of mistakes that need two: a variable's name and a last argument."""
 
 
 @pytest.mark.parametrize(("engine", "arg", "rule"), [

@@ -35,7 +35,7 @@ def test_a_plain_word_means_what_yaml_1_2_says(word: str, meant: Any) -> None:
 
 
 def test_not_a_number_is_one_kind_of_float() -> None:
-    """It equals nothing, not even itself."""
+    """NaN equals nothing, not even itself."""
     assert math.isnan(value("a: .nan")["a"])
 
 

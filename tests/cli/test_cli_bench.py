@@ -1,4 +1,4 @@
-"""What is wrong with a measurement that was asked for, before anything is measured. `tests/e2e` measures."""
+"""Mistakes in a measurement that was asked for, before anything is measured. `tests/e2e` measures."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def launched_once(place: Path, arm: str, fingerprint: str = "0" * 12) -> None:
 def test_a_run_whose_profile_was_edited_is_neither_resumed_nor_proposed(
     own_folders: Path, capsys: pytest.CaptureFixture[str], now: dict[str, Any], *, resumed: bool
 ) -> None:
-    """It would be refused once its engine had been started; other engines would have been stopped for nothing."""
+    """A resumed run would be refused once its engine had started, after others were stopped for it."""
     profiles = {name: summary(name, **now) for name in ("a", "b")}
     run = run_plan.new_run(suites.load_suite("smoke"), run_plan.arms_of(["a", "b"], profiles), Mode.STANDARD)
     place = run_folder.create_run_folder(run)

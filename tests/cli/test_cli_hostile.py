@@ -103,7 +103,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
 NOTHING_FROM_OUTSIDE = {
     "serve", "demo", "launch", "uninstall",
 }  # fmt: skip
-"""What they print is ours or the owner's own; the daemon's log has a test of its own below."""
+"""Commands that print only our words or the owner's; the daemon's log has a test of its own below."""
 
 
 def poisoned(value: Any) -> Any:

@@ -119,7 +119,7 @@ def test_why_does_without_the_account_of_a_demo(sparkdash: Run, daemon: FakeDaem
 
 
 def test_why_proposes_to_kill_no_program(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Whose it is and what it does, its owner knows; the table of all holders has the command."""
+    """The owner knows what a program does; the table of all holders has the command."""
     program = Holding(kind=Holder.PROGRAM, name="python3", bytes=30 * GIB, user="ann", pid=31, remedy="kill 31")
     daemon.plans["big"], daemon.memory = REFUSED, FOUND.replace(holdings=(program,))
     assert sparkdash("why", "big").out.splitlines()[-1] == "  others hold     30 GiB python3 (pid 31)"

@@ -192,7 +192,7 @@ def test_check_tells_what_lies_beyond_the_file(
 def test_check_refuses_a_url_that_is_the_gateway_itself(
     sparkdash: Run, profile_folder: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its requests would come back; another port of this box is another server."""
+    """Requests would come back; another port of this box is another server."""
     monkeypatch.setenv("SPARKDASH_PORT", "9191")
     (profile_folder / "mirror.yaml").write_text(f"profile: mirror\nengine: remote\nurl: {url}/v1\n")
     (profile_folder / "other.yaml").write_text("profile: other\nengine: openai\nurl: http://127.0.0.1:9192\n")

@@ -38,7 +38,7 @@ class Systemctl:
 
     @property
     def asked(self) -> list[str]:
-        """Its command lines but those that only look."""
+        """Command lines, without those that only look."""
         file = self._folder / "asked"
         lines = file.read_text().splitlines() if file.exists() else []
         return [line.removeprefix("--user ") for line in lines if " show " not in line]

@@ -58,7 +58,7 @@ def terminal() -> Terminal:
 
 
 def _listens(pid: int) -> bool:
-    """It sleeps in a read of its standard input: a signal in the moment before that would be seen after the read only."""
+    """The process sleeps in a read of its standard input: it would see an earlier signal only after the read."""
     call = Path(f"/proc/{pid}/syscall").read_text().split()
     return call[1:2] == ["0x0"] and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
 
@@ -138,7 +138,7 @@ def test_the_script_is_installed() -> None:
 def test_a_sweep_that_is_declined_leaves_no_profiles(
     terminal: Terminal, daemon: FakeDaemon, no: dict[str, str], ends: int
 ) -> None:
-    """Its file is among the owner's profiles only while something may come of it."""
+    """The sweep's file is among the owner's profiles only while something may come of it."""
     daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1", "sweep-a-max-num-seqs/2"))))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM, args={"max-num-seq": 4})
     code, shown = terminal("ab", "a", "--sweep", "max-num-seqs=1..2", NO_COLOR="1", **no)
@@ -163,7 +163,7 @@ def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
 
 
 def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
-    """Whoever took one away meanwhile, another sweep of the same flag perhaps; this daemon does not look."""
+    """Another sweep of the same flag may have taken one away meanwhile; this daemon does not look."""
     daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1"))))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
     arms = sweep.parse_sweep("max-num-seqs=1,2").arms(daemon.whole["a"])

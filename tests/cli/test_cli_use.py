@@ -120,7 +120,7 @@ def test_one_that_runs_already_is_done_at_once(sparkdash: Run, daemon: FakeDaemo
 
 
 def test_one_that_runs_already_says_so_and_no_more(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """What it would need and how long its load took is no news of a profile that runs."""
+    """Need and load time are no news of a profile that runs."""
     daemon.set(engines={"a": engine("a", ready_at=BIRTH)})
     daemon.plans["a"] = Plan(profile="a", needs_bytes=79 * GIB, available_bytes=1 * GIB, fits=True, expected_s=0.0)
     done = sparkdash("use", "a")

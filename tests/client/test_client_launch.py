@@ -126,7 +126,7 @@ def test_the_end_is_when_the_lock_is_free() -> None:
 
 @pytest.mark.usefixtures("port")
 def test_beside_a_daemon_that_does_not_answer_no_other_is_started() -> None:
-    """It holds the lock: it begins, and is waited for, or it hangs, and says so."""
+    """The other one holds the lock: it begins, and is waited for, or it hangs, and says so."""
     with (paths.runtime_dir() / launch.LOCK_NAME).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(DaemonError, match="No sparkdash daemon answers"):
@@ -155,7 +155,7 @@ def test_what_is_started_is_this_very_installation() -> None:
 def test_another_program_on_the_port_does_not_hold_it_up(
     daemon: FakeDaemon, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What takes the call and never answers is no daemon; ours then says why it cannot start."""
+    """A program that takes the call and never answers is no daemon; ours then says why it cannot start."""
     monkeypatch.setattr(connection, "HEALTH_S", 0.2)
     with socket.create_server(("127.0.0.1", port)), pytest.raises(launch.DaemonStartError) as caught:
         launch.ensure_daemon()

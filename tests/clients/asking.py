@@ -80,7 +80,7 @@ class Books:
             return await client.state()
 
     async def until(self, holds: Callable[[Snapshot], bool], limit_s: float) -> Snapshot | None:
-        """What the daemon knows once that holds; None when it never does."""
+        """Return the daemon's answer once that holds; None when it never does."""
         async with self._client() as client:
             until = time.monotonic() + limit_s
             while time.monotonic() < until:
@@ -122,7 +122,7 @@ def prepared(client: Client, place: Place) -> None:
 
 
 def _environment(client: Client, place: Place) -> dict[str, str]:
-    """Its own programs come first: those from npm want the Node that is installed with them."""
+    """Put the client's own programs first: those from npm want the Node that is installed with them."""
     return {
         **{name: value for name, value in os.environ.items() if name in ("LANG", "TMPDIR")},
         "PATH": f"{place.bin}:{os.environ['PATH']}", "HOME": str(place.home), "SPARKDASH_KEY": place.key,
@@ -133,7 +133,7 @@ def _environment(client: Client, place: Place) -> dict[str, str]:
 
 @contextlib.contextmanager
 def started(client: Client, act: Act, place: Place, said: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Its process, with all that it starts in a group of its own, of which nothing outlives this."""
+    """Start the client in a group of its own; nothing of the group outlives the block."""
     argv, env = client.asks[act](place), _environment(client, place)
     with said.open("wb") as output:
         process = subprocess.Popen(
@@ -166,7 +166,7 @@ class Limits:
 
 
 async def asked(client: Client, act: Act, place: Place, books: Books, limits: Limits) -> Outcome:
-    """What became of it; its rows are for the caller to look up, who may have asked several."""
+    """Return the outcome; its rows are for the caller to look up, who may have asked several."""
     begun, interrupted_at, freed_s = time.monotonic(), None, None
     place.work.mkdir(exist_ok=True)
     note = f"the-word-is-{secrets.token_hex(4)}"

@@ -20,7 +20,7 @@ LONG = "Go on for as long as you can. [[write 20000 tokens]]"
 
 
 class Act(StrEnum):
-    """What a client is asked for, in this order: what follows an interrupt shows that others are served after it."""
+    """Acts that a client is asked for, in this order: those after an interrupt show that others are served after it."""
 
     STREAM = "stream"
     """A stream, while the model loads."""
@@ -37,7 +37,7 @@ class Place:
     """Where one client finds what it needs. `home` is its own, and empty but for what `sparkdash connect` wrote."""
 
     url: str
-    """Of the gateway, without /v1."""
+    """The gateway's, without /v1."""
     model: str
     home: Path
     bin: Path
@@ -47,7 +47,7 @@ class Place:
     shop: str
     """The same, by HTTP."""
     key: str
-    """Its own, by which the gateway knows its requests."""
+    """The client's own, by which the gateway knows its requests."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that `sparkdash connect` tells."""
 
@@ -68,7 +68,7 @@ class Client:
     needs: str = ""
     """The requirements in this folder that it is installed from, or the name of its package at npm."""
     package: str = ""
-    """What it is called there, if not by its name."""
+    """Name of the package, where it is not the client's."""
     npm: bool = False
     recipe: bool = False
     by_file: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Client:
     launched: bool = False
     """Is it started by `sparkdash launch`, with nothing written before?"""
     before: Argv | None = None
-    """What configures it, run once before it is asked."""
+    """Command that configures it, run once before it is asked."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of its process besides those that `sparkdash connect` tells."""
     only_streams: bool = False

@@ -44,7 +44,7 @@ READ = 160
 
 @dataclass(frozen=True)
 class Ending:
-    """What became of one prompt."""
+    """Outcome of one prompt."""
 
     loads: int
     posts: int
@@ -127,7 +127,7 @@ async def seen(client: Client, place: Place, books: Books, limit_s: float) -> En
 
 
 def plain(said: Path) -> str:
-    """What a client printed, without its colours and with single spaces."""
+    """Output of a client, without its colours and with single spaces."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07", "", said.read_text(errors="replace"))
     return re.sub(r"[\s│┃|]+", " ", text)
 

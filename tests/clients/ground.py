@@ -1,4 +1,4 @@
-"""What scripts that bring someone else's programs before the gateway stand on: their programs, and a daemon of one's own.
+"""Ground for scripts that bring someone else's programs before the gateway: their programs, and a daemon of one's own.
 
 Environments are kept in the user's cache, named by what they are made from, so that a second run and another clone find them.
 """
@@ -57,7 +57,7 @@ def started(argv: list[str | Path], says: str, env: Mapping[str, str] | None = N
 
 
 def folders(root: Path) -> dict[str, str]:
-    """What tells sparkdash to live under `root` alone."""
+    """Variables that have sparkdash live under `root` alone."""
     return {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
 
 

@@ -1,4 +1,4 @@
-"""What counts: one client's act, by how its process ended, what it said, and what stands in the gateway's books.
+"""Judgement of one client's act: how its process ended, what it said, and the gateway's rows.
 
 Owns: those rules, and the table. PURE. Must not know how clients are asked.
 """
@@ -18,16 +18,16 @@ COLUMNS = ("plain", "wait", "tools", "streaming", "cancel")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one act of one client."""
+    """Outcome of one act of one client."""
 
     status: int | None
-    """Of its process; None: it did not end in time."""
+    """Exit status of the process; None: it did not end in time."""
     took_s: float
     output: str
     rows: tuple[Request, ...] = ()
-    """Its requests, in the gateway's books."""
+    """Requests of the act, in the gateway's books."""
     note: str = ""
-    """What its note said."""
+    """Text of the client's note."""
     interrupted_at: float | None = None
     """Unix seconds."""
     freed_s: float | None = None

@@ -43,7 +43,7 @@ from installing import installed
 from judging import Outcome, passed, table
 
 SPEED = 10
-"""Of the simulated engine, its load included: some 400 tokens a second."""
+"""Time scale of the simulated engine, its load included: some 400 tokens a second."""
 PROFILE = """\
 profile: tiny
 about: simulated
@@ -120,7 +120,7 @@ def made_book(shared: Path) -> Iterator[str]:
 async def played(
     clients: Sequence[Client], places: Mapping[str, Place], books: Books, limits: Limits
 ) -> dict[str, dict[Act, Outcome]]:
-    """What became of each, by name and act. Interrupts come one after another: what the engine still runs is then one client's."""
+    """Outcomes by name and act. Interrupts come one after another: what the engine still runs is then one client's."""
     found: dict[str, dict[Act, Outcome]] = {client.name: {} for client in clients}
     for act in Act:
         who = [client for client in clients if act in client.asks]

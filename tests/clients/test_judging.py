@@ -1,4 +1,4 @@
-"""What run.py and failing.py let pass, and what they do not."""
+"""Acts that run.py and failing.py let pass, and acts that they do not."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_any_json_keeps_what_is_not_asked_for(before: dict[str, Any], more: dict
 
 
 PRINTED = st.characters(codec="utf-8", exclude_categories=("C", "Z"), include_characters=" ")
-"""What recipes say: TOML has no lone control characters, and integers of 64 bits."""
+"""Characters that recipes write: TOML has no lone control characters, and integers of 64 bits."""
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 

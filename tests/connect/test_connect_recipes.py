@@ -74,7 +74,7 @@ def test_a_librarys_program_is_whole(name: str, place: GatewayTarget) -> None:
     ],
 )
 def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> None:
-    """They leave pictures out of what they send otherwise; of a model that is not known to read them nothing is claimed."""
+    """Otherwise they leave pictures out of a request; for a model not known to read them nothing is claimed."""
     seeing, blind = replace(PLACE, sees=True), PLACE
     assert word in setup_page(RECIPES[name], RECIPES[name].setup(seeing), seeing)
     assert word not in setup_page(RECIPES[name], RECIPES[name].setup(blind), blind)

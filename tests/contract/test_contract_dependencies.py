@@ -1,4 +1,4 @@
-"""What the code imports is what pyproject.toml declares: a library that only happens to be installed is none."""
+"""Imports agree with pyproject.toml: a library that only happens to be installed is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of an engine is in its folder, and nowhere else."""
+"""Knowledge of an engine is in its folder, and nowhere else."""
 
 from __future__ import annotations
 

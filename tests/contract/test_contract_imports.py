@@ -1,4 +1,4 @@
-"""What may be loaded where: the design's run-time hygiene, seen from a fresh interpreter."""
+"""Modules that may be loaded where: the design's run-time hygiene, seen from a fresh interpreter."""
 
 import json
 import os

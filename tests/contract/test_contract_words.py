@@ -1,4 +1,4 @@
-"""What people are told names what it is about."""
+"""Messages name what they are about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import sparkdash
 
 ROOMS = ("catalog", "daemon", "engines", "gateway", "host", "keyring", "rules", "supervisor", "telemetry", "upstream")
-"""Whose words reach clients and people who asked for one profile; usage texts of the command line are no such words."""
+"""Rooms whose words reach clients and people who asked for one profile; usage texts of the command line do not."""
 PLACEHOLDER = re.compile(r"`sparkdash [a-z]+ (?:PROFILE|NAME|MODEL)`")
 
 

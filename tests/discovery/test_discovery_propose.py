@@ -146,7 +146,7 @@ def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:
 
 
 def test_containers_without_a_server_are_named() -> None:
-    """They hold memory, although nothing can be attached."""
+    """Such containers hold memory, although nothing can be attached."""
     found = state(discovered=Discovered(containers=(FoundContainer("docker", "vllm", "vllm/vllm-openai"),)))
     assert proposal(found, SetupStep.ATTACH).found == "no server answers; containers that run: vllm (docker)"
 
@@ -193,7 +193,7 @@ def test_a_server_that_will_be_attached_saves_the_download() -> None:
 
 
 def test_a_profile_that_fits_only_into_the_reserve_is_not_proposed() -> None:
-    """Its start would be refused after the download."""
+    """The start would be refused after the download."""
     large, small = summary("gpt-oss-20b", needs_bytes=23 * GIB), summary("small", needs_bytes=5 * GIB)
     box = {"box_bytes": 24 * GIB, "reserve_bytes": 10 * GIB}
     assert first_profile(state(large, small, **box)) == (small, "the smallest that can be pulled")

@@ -42,7 +42,7 @@ def cdi_spec(driver: str = DRIVER, version: str = "0.5.0", devices: Iterable[str
 
 
 def held(*more: Holding, told: bool = True) -> MemoryAccount:
-    """Who holds the memory of a healthy box with one engine, and of these."""
+    """Account of a healthy box with one engine, and of these holders."""
     engine = Holding(kind=Holder.ENGINE, name="qwen", bytes=60 * GIB, gpu_bytes=56 * GIB if told else None, processes=9)
     kept = Holding(kind=Holder.UNACCOUNTED, name="GPU driver or kernel", bytes=GIB)
     rest = 121 * GIB - sum(one.bytes for one in (engine, kept, *more))
@@ -166,8 +166,9 @@ class Spark:
         daemon = DaemonSeen("unix:/run/user/1000/d.sock", __version__, 77, "http://127.0.0.1:8484/v1", "podman")
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
-            disk=self._disk, listeners=lambda: self.ports, account=self._account, kernel_log=self._kernel, profiles=lambda _: self.seen, machine="aarch64",
-            kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", page_size=4096,
+            disk=self._disk, listeners=lambda: self.ports, account=self._account, kernel_log=self._kernel,
+            profiles=lambda _: self.seen, machine="aarch64", kernel="6.17.0-1014-nvidia", uid=1000, user="lab",
+            home="/home/lab", page_size=4096,
         )  # fmt: skip
         return replace(healthy, **self.changes)
 

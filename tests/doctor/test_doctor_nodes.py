@@ -189,7 +189,9 @@ SAME_IMAGE = {**RECORDED["images"][IMAGE], "digest": "sha256:" + "b2" * 32}
     (lambda: pair(linger={**LINGERS, "lingers": False, "logind": False}), "linger", Status.OK),
     (lambda: pair(images={IMAGE: SAME_IMAGE}), "image", Status.OK),
     (lambda: pair(images={IMAGE: None}), "image", Status.NOTE),
-], ids=["another GID index", "root locks memory", "root lingers", "no logind", "another digest", "no image"])  # fmt: skip
+], ids=[
+    "another GID index", "root locks memory", "root lingers", "no logind", "another digest", "no image",
+])  # fmt: skip
 def test_a_difference_that_harms_nothing_is_no_fault(
     found: Callable[[], PairReadings], check: str, status: Status
 ) -> None:

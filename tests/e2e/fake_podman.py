@@ -31,7 +31,7 @@ def file_of(name: str) -> Path:
 
 
 def read(name: str) -> dict[str, Any]:
-    """What is known of a container; ends the program as podman does when there is none."""
+    """Read a container's record; end the program as podman does when there is none."""
     try:
         container: dict[str, Any] = json.loads(file_of(name).read_text())
     except OSError:

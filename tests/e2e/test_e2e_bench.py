@@ -165,5 +165,5 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
 
 
 def failed(state: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was told of runs that did not go on."""
+    """Errors of runs that did not go on."""
     return [one for one in state["notices"] if one["code"] == "bench_failed"]

@@ -59,7 +59,7 @@ def removed() -> Iterator[None]:
 
 @pytest.mark.usefixtures("removed")
 def test_the_image_serves_the_demo_and_ends_cleanly(image: list[str]) -> None:
-    """It prints its address, answers as simulated, and SIGTERM ends it with its engines."""
+    """The demo prints its address, answers as simulated, and SIGTERM ends it with its engines."""
     argv = ["podman", "run", "--name", NAME, "--network", "host", *image, IMAGE, "demo", "--headless"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

@@ -31,7 +31,7 @@ MARK = "SPARKDASH_TEST_MARK"
 
 @pytest.fixture(autouse=True)
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """What this test's processes carry in their environment."""
+    """Variable that this test's processes carry in their environment."""
     monkeypatch.setenv(MARK, mark := uuid.uuid4().hex)
     return mark
 

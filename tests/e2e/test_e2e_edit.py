@@ -23,7 +23,7 @@ def edited(new_daemon: Callable[..., Any]) -> Iterator[Any]:
 
 
 def about(state: dict[str, Any]) -> str:
-    """What the catalog says of the profile."""
+    """The profile's `about` in the catalog."""
     return str(next(p["about"] for p in state["profiles"] if p["name"] == "rehearsal"))
 
 

@@ -1,4 +1,4 @@
-"""What real engines really take is learned: in real containers, against the kernel's own word."""
+"""Memory that real engines take is learned: in real containers, against the kernel's own word."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def kept(spark: Any, loads_of_big: int) -> None:
 
 
 def loads(spark: Any) -> list[tuple[str, int, int]]:
-    """What is in the database, oldest first."""
+    """Rows of the database, oldest first."""
     database = sqlite3.connect(spark.root / "state" / "sparkdash.db")
     try:
         query = "SELECT profile, steady_bytes, peak_bytes FROM loads ORDER BY at"

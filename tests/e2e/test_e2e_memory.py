@@ -1,4 +1,4 @@
-"""Who holds the memory: a real daemon with a real engine in podman, beside a stranger's container."""
+"""Holders of the memory: a real daemon with a real engine in podman, beside a stranger's container."""
 
 from __future__ import annotations
 

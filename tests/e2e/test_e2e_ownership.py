@@ -1,4 +1,4 @@
-"""Whose an engine is: one daemon to a state folder, and what others started is left alone."""
+"""Ownership of engines: one daemon to a state folder, and what others started is left alone."""
 
 from __future__ import annotations
 

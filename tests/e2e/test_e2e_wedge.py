@@ -156,7 +156,7 @@ def test_an_engine_that_serves(box: Wedge) -> None:
 def test_a_podman_that_hangs_at_the_start_keeps_nobody_else_waiting(
     new_daemon: Callable[..., Any], tiny: Any, tmp_path: Path
 ) -> None:
-    """Whoever asks for no engine is answered while podman still hangs, and is told that it does; a request waits for it."""
+    """Callers who need no engine are answered while podman hangs, and are told that it does; a request waits for it."""
     daemon = new_daemon(runtime="podman", reserve_gib=1)
     wedge = Wedge(daemon, tmp_path)
     daemon.write("a", tiny("a", image="any"))

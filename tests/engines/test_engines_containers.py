@@ -1,4 +1,4 @@
-"""What a container sees of the box, and what marks it as ours."""
+"""Paths and devices of the box that a container sees, and the labels that mark it as ours."""
 
 from __future__ import annotations
 

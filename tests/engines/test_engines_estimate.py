@@ -1,4 +1,4 @@
-"""What a launch will take, from flags, weights' headers and declared figures."""
+"""Estimated memory of a launch, from flags, weights' headers and declared figures."""
 
 from math import ceil
 from typing import Any

@@ -45,7 +45,7 @@ MORE = tuple(
     for rank in (3, 4)
 )
 NAMES = sorted(p.name for p in catalog.load_catalog([shipped_profiles()]).profiles.values() if p.image)
-"""What cannot run because no source gives an image has no container; what cannot for another reason has one."""
+"""Profiles with a container: all but those that cannot run because no source gives an image."""
 
 
 def _text(spec: ContainerSpec) -> str:

@@ -236,7 +236,7 @@ def test_the_cache_s_type_as_it_was_resolved(kind: str, lines: list[str], found:
     ],
 )
 def test_a_process_that_was_killed_is_the_reason_and_not_what_the_others_say_of_it(line: str) -> None:
-    """What is left of a vLLM whose worker or core was killed tells of it once, in the middle of its echoes."""
+    """The log of a vLLM whose worker or core was killed tells of it once, in the middle of its echoes."""
     echoes = [
         "(EngineCore pid=1) ERROR 11-21 02:50:36 [core.py:1] EngineCore encountered a fatal error.",
         "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",

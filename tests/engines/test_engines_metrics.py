@@ -62,5 +62,5 @@ def test_figures_of_an_unknown_server_are_nobodys(text: str) -> None:
 
 
 def test_liveness_of_sglang_never_generates() -> None:
-    """Its /health runs a token through the model at each call."""
+    """SGLang's /health runs a token through the model at each call."""
     assert adapter(EngineKind.SGLANG).probes.alive == "/v1/models"

@@ -91,7 +91,7 @@ def test_the_profiles_variables_override_what_was_found_on_a_node(profile: Make,
 
 
 def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch: LaunchContext) -> None:
-    """Its folders are that node's; on this box alone no label tells of nodes."""
+    """The folders are that node's; on this box alone no label tells of nodes."""
     there = adapter(profile().engine).container(
         profile(models={"target": {"hf": "a/b"}}), replace(launch, nodes=(WORKER,))
     )

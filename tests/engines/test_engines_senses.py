@@ -1,4 +1,4 @@
-"""Which launches read pictures."""
+"""Launches that read pictures."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ BLIND = EYES.model_copy(update={"sees": False})
 def test_by_its_weights_and_its_command_line(
     profile: Callable[..., Profile], fields: dict[str, Any], target: WeightFacts | None, expected: bool | None
 ) -> None:
-    """What the weights have, the flags may leave out; what nobody read is not known."""
+    """Flags may leave out what the weights have; None where nobody read the weights."""
     made = profile(**fields)
     assert adapter_of(made).reads_images(made, target) is expected

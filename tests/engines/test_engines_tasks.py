@@ -1,4 +1,4 @@
-"""What an engine can be asked for, by its command line and its model."""
+"""Tasks that an engine can be asked for, by its command line and its model."""
 
 from __future__ import annotations
 

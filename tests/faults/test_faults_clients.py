@@ -1,4 +1,4 @@
-"""What a profile that does not come up costs when a client asks for it: one load, whatever patience the client has by itself."""
+"""Cost of a profile that does not come up: one load, whatever patience the asking client has by itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_one_prompt_is_one_post_and_one_load(
 
 
 async def test_twelve_agents_at_once_are_one_load(open_box: Any, make_profile: Callable[..., Any]) -> None:
-    """They join it, and all hear why it failed."""
+    """All join that load, and all hear why it failed."""
     async with open_box(make_profile("bad", "out-of-memory")) as box:
         told = await asyncio.gather(*(agent(str(box.client.base_url)) for _ in range(12)), return_exceptions=True)
         assert {str(error)[:4] for error in told} == {"400:"}

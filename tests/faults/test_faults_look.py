@@ -30,7 +30,7 @@ LOOKS = [
 async def test_podman_fails_while_a_daemon_looks_for_engines(
     open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, adopted: bool, told: list[str]
 ) -> None:
-    """It serves all the same, says what it could not see, and adopts it when podman is well again."""
+    """The daemon serves all the same, says what it could not see, and adopts the engine when podman is well again."""
     async with open_box(make_profile("a")) as box:
         assert await box.chat("a") == (200, {})
     box.fault(verb, how)

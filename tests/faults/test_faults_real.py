@@ -66,7 +66,7 @@ async def test_a_container_that_somebody_removes_is_told_as_that(
 
 
 async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
-    """Its worker is nobody's child and keeps 64 MiB; another process of its own is out of podman's reach, and keeps as much.
+    """The worker is nobody's child and keeps 64 MiB; its other process, out of podman's reach, keeps as much.
 
     The first goes with the container, the second is ended and named: the next engine finds the memory of neither taken.
     """

@@ -55,7 +55,7 @@ def named(case: tuple[Any, ...]) -> str:
 async def test_podman_fails_while_an_engine_starts(
     open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, code: str | None, words: str
 ) -> None:
-    """What is needed fails the start with its reason; what is only good to have does not."""
+    """A needed command fails the start with its reason; one that is only good to have does not."""
     async with open_box(make_profile("a")) as box:
         box.fault(verb, how)
         status, error = await box.chat("a")

@@ -62,7 +62,7 @@ async def test_podman_fails_while_an_engine_is_stopped(
 async def test_an_engine_whose_container_podman_neither_stops_nor_removes_is_killed_without_it(
     open_box: Any, make_profile: Callable[..., Any], verbs: tuple[str, ...], how: str
 ) -> None:
-    """Its processes are gone, so the next engine may come; the container that is still listed is told."""
+    """The processes are gone, so the next engine may come; the container that is still listed is told."""
     async with open_box(make_profile("a"), make_profile("b")) as box:
         assert await box.chat("a") == (200, {})
         for verb in verbs:
@@ -80,7 +80,7 @@ async def test_an_engine_whose_container_podman_neither_stops_nor_removes_is_kil
 async def test_where_podman_hangs_in_all_but_starting_the_engine_stays_and_the_next_one_fails_with_the_reason(
     open_box: Any, make_profile: Callable[..., Any]
 ) -> None:
-    """Of the next one nothing can be told, so nobody is stopped for it."""
+    """Nothing can be told of the next engine, so nobody is stopped for it."""
     async with open_box(make_profile("a"), make_profile("b")) as box:
         assert await box.chat("a") == (200, {})
         for verb in ("stop", "rm", "logs", "top", "inspect"):
@@ -105,7 +105,7 @@ async def test_where_podman_hangs_in_all_but_starting_the_engine_stays_and_the_n
 async def test_podman_fails_before_anything_is_stopped(
     open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, code: str
 ) -> None:
-    """What can be known to fail costs nobody an engine."""
+    """A failure that can be known costs nobody an engine."""
     async with open_box(make_profile("a"), make_profile("b")) as box:
         assert await box.chat("a") == (200, {})
         box.fault(verb, how)

@@ -50,7 +50,7 @@ async def test_an_engine_that_serves_is_gone_when_it_is_stopped(
 
 
 async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: Callable[..., Any]) -> None:
-    """It comes up, answers its warm-up and is gone: told with its last words."""
+    """The engine comes up, answers its warm-up and is gone: told with its last words."""
     async with open_box(make_profile("a", "dies-at-first-request")) as box:
         await box.use("a")
         await box.until(lambda: box.states() == {"a": "failed"})
@@ -63,7 +63,7 @@ async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: 
 async def test_an_engine_that_freezes_is_ended_and_its_request_replayed_once(
     open_box: Any, make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers its warm-up and stops itself at the first client's request, each time: told once it was stuck twice."""
+    """The engine answers its warm-up and stops itself at each first request: told once it was stuck twice."""
     monkeypatch.setattr(repair, "LOOK_S", 100.0)  # a look takes as long as ever, on a clock that is fast
     quick = Thresholds(slow_s=2, stopped_s=6, gap_s=300)
     async with open_box(make_profile("a", "freezes"), thresholds=quick) as box:

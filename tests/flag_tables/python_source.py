@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UnknownValueError(Exception):
-    """What an expression gives cannot be told from the source."""
+    """An expression whose value cannot be told from the source."""
 
 
 class Module:

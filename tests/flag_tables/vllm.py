@@ -244,7 +244,7 @@ class _Reader:
         return next((name for name in ("int", "float") if text == name or text == f"optional_type({name})"), "str")
 
     def keywords(self, node: ast.ClassDef, module: Module) -> dict[str, Keywords]:
-        """What `get_kwargs` makes of a configuration class."""
+        """Keywords that `get_kwargs` makes of a configuration class."""
         return {
             name: self.field(name, line, home) for name, (line, home) in self.source.fields(node, module).items()
         }  # fmt: skip

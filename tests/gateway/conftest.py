@@ -117,10 +117,10 @@ class FakeSupervisor:
         self.left = asyncio.Event()
         self.error: SparkdashError | None = None
         self.lost: asyncio.Future[SparkdashError] | None = None
-        """Of the newest lease."""
+        """The newest lease's."""
         self.leases: list[str] = []
         self.asks: list[dict[str, Any]] = []
-        """What each of them is for, and whose it is."""
+        """Purpose and owner of each lease."""
         self.batch: list[bool] = []
         self.open = 0
         self.unwell: list[BaseException] = []
@@ -128,7 +128,7 @@ class FakeSupervisor:
         self.stop_causes: list[SwapCause] = []
         self.targets: dict[str, WeightFacts] = {}
         self.sick: str | None = None
-        """What is wrong with every engine that is looked at."""
+        """Fault of every engine that is looked at."""
         self.looks = 0
         self.kept = IncidentList()
 
@@ -428,7 +428,7 @@ def streams() -> list[str]:
 
 @pytest.fixture
 def tools() -> SimpleNamespace:
-    """What test modules need of this file's names."""
+    """Names of this file for test modules."""
     return SimpleNamespace(
         living_house=living_house,
         simulated_engine=simulated_engine,

@@ -216,7 +216,7 @@ class TestBeyondLoopback:
         assert (await locked.get("/v1/models")).status_code == 401
 
     async def test_its_names(self, locked: Locked) -> None:
-        """Those in the settings and addresses; not what a page's name was made to resolve to."""
+        """Names of the settings, and addresses; not what a page's name was made to resolve to."""
         locked.add()
         for host, status in (
             ("spark.lan:8484", 200),
@@ -314,7 +314,7 @@ async def test_the_audit_log_tells_who_changed_what(locked: Locked) -> None:
 
 
 async def test_the_audit_log_keeps_no_webhook_and_no_token(locked: Locked) -> None:
-    """Of an address only the host, of a secret's name no value."""
+    """An address has its host alone, a secret's name no value."""
     body = {"key": "hooks", "value": 'url = "https://hooks.example/services/verysecret"', "HF_TOKEN": "letmeinletmein"}
     locked.add(scopes=["control"])
     await locked.house.client.post("/api/settings", json=body, headers={"x-api-key": SECRET})
@@ -412,7 +412,7 @@ async def test_control_over_tcp_is_for_the_daemons_own_user(house: Any, monkeypa
     [(AF_INET, "127.0.0.1", "127.0.0.1"), (AF_INET6, "::1", "::1"), (AF_INET6, "127.0.0.1", "::ffff:127.0.0.1")],
 )
 def test_the_user_of_a_connection_is_the_kernels_word(family: int, host: str, asked: str) -> None:
-    """Of either kind of address. A client that has closed belongs to nobody: the kernel shows it as root's."""
+    """For both kinds of address. A client that has closed belongs to nobody: the kernel shows it as root's."""
     with socket(AF_INET6 if ":" in host else AF_INET) as server, socket(family) as client:
         server.bind((host, 0))
         server.listen()

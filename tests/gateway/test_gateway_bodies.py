@@ -98,13 +98,13 @@ def test_curl_need_not_say_that_it_sends_json() -> None:
 
 @pytest.mark.parametrize("stream", ["1", "null", '"true"', "[]"])
 def test_only_true_streams(stream: str) -> None:
-    """What is not a JSON true is for the engine to judge."""
+    """Any other value than a JSON true is for the engine to judge."""
     assert not peek_body(b'{"model":"m","stream":%b}' % stream.encode(), JSON).stream
 
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "audio/wav", "image/png"])
 def test_other_kinds_of_bodies_are_not_looked_into(kind: str) -> None:
-    """They name no model; a route that needs one says so."""
+    """Such a body names no model; a route that needs one says so."""
     assert peek_body(b"{broken", kind) == PeekedBody()
 
 

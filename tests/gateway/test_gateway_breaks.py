@@ -185,7 +185,7 @@ async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
 async def test_a_request_whose_engine_dies_without_an_answer_is_answered_by_the_next(
     house: Any, tools: Any, script: Any, stream: bool, kind: type[UpstreamError]
 ) -> None:
-    """vLLM answers 500 before it exits, or has sent its 200 when it dies in the prefill: the client has no byte of it."""
+    """vLLM answers 500 before it exits, or dies in the prefill after its 200: the client has no byte of it."""
     body = WORD + DONE if stream else b'{"choices":[]}'
     async with engine_on_a_socket(script) as dead:
         house.supervisor.urls = [dead.url]

@@ -41,7 +41,7 @@ async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
 
 
 async def test_a_stretch_ends_with_its_own_reason() -> None:
-    """Of two inside one another each raises its own, where it is left; one that is over is not ended any more."""
+    """Two nested stretches each raise their own, where they are left; one that is over is not ended any more."""
     outer, inner, loop, seen = CancelScope(), CancelScope(), asyncio.get_running_loop(), []
 
     async def nested() -> None:

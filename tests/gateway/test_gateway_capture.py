@@ -1,4 +1,4 @@
-"""What clients send is kept when the owner says so, and secrets never are."""
+"""Requests of clients are kept when the owner says so, and secrets never are."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_a_file_that_cannot_be_written_fails_nobody(house: Any, kept: Capt
     ],
 )
 def test_what_looks_like_a_secret(text: str) -> None:
-    """Whatever stands around it stays JSON."""
+    """The text around it stays JSON."""
     told = without_secrets(text)
     assert "[redacted]" in told
     assert "hunter2" not in told

@@ -1,4 +1,4 @@
-"""Which profile a client's word means, what is never worth a swap, and what a profile's rules do on the way."""
+"""Profiles that a client's word means, requests that are never worth a swap, and a profile's rules on the way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestOwnNames:
 
 
 async def test_counting_tokens_of_what_runs_is_the_engines_business(house: Any) -> None:
-    """It is relayed, for `auto` and small models too."""
+    """The request is relayed, for `auto` and small models too."""
     for name in ("alpha", "coder", "auto", "claude-haiku-9"):
         reply = await house.client.post("/v1/messages/count_tokens?beta=true", json={"model": name, **MESSAGES})
         assert reply.status_code == 200

@@ -90,7 +90,7 @@ async def fed(made: EngineConnection, data: list[bytes], *, ends: bool) -> None:
 
 
 async def heard(made: EngineConnection, *, pours: bool) -> bytes:
-    """What whoever asked gets of the body."""
+    """Body as the caller gets it."""
     await made.ask(b"GET / HTTP/1.1\r\n\r\n", b"")
     got: list[bytes] = []
     if pours:
@@ -267,7 +267,7 @@ async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:
 
 
 async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream) -> None:
-    """Its refusal is what the client is to see, not a broken pipe; the rest of the upload is not waited for."""
+    """The client sees the refusal, not a broken pipe; the rest of the upload is not waited for."""
 
     over = asyncio.Event()
 

@@ -154,7 +154,7 @@ async def test_logs(house: Any) -> None:
     ],
 )
 async def test_what_a_simulated_box_lacks_is_told(house: Any, path: str, code: str) -> None:
-    """What was not measured is not told; the command line examines the real box."""
+    """A route for figures that nobody measured says so; the command line examines the real box."""
     answer = await house.client.get(f"/api/{path}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
 

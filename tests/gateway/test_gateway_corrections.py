@@ -1,4 +1,4 @@
-"""What clients really send, as the engines of each version take it; and what a profile asks of its requests."""
+"""Requests as clients really send them and engines of each version take them; and a profile's own rules."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CODEX["tools"] += [{"type": "namespace", "name": "multi_agent_v1", "tools": []},
 
 
 def test_claudes_billing_line_goes_wherever_it_is_sent() -> None:
-    """It differs per session and stands first, so that no prompt would be found in the prefix cache."""
+    """The line differs per session and stands first, so that no prompt would be found in the prefix cache."""
     for target in TARGETS:
         made = through(CLAUDE, "/v1/messages", target)
         assert made["system"] == CLAUDE["system"][1:]
@@ -90,7 +90,7 @@ def test_codex_is_taken_by_gpt_oss() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_every_recorded_request_is_fixed_once_and_for_all(target: CompatTarget) -> None:
-    """What was fixed needs nothing more, keeps its model, its stream and its turns; with all rules off it is the client's own bytes."""
+    """A fixed request needs no more and keeps model, stream and turns; with all rules off its bytes stay."""
     for one in RECORDED:
         route = find_route(one["path"])
         if one["body"] is None or route is None:
@@ -299,7 +299,6 @@ def test_counts_are_asked_for_where_the_client_asked_for_nothing() -> None:
 
 
 def test_fixes_need_a_protocol() -> None:
-    """What is not generated from messages is never looked into."""
     body = b'{"system":[{"text":"x-anthropic-billing-header"}]}'
     assert fix(body, Dialect.OTHER, NEW_VLLM) is body
 

@@ -41,7 +41,7 @@ class Crowd:
 
 
 async def answered(client: Stream) -> bytes:
-    """Its status line, once the whole answer is there."""
+    """Status line, once the whole answer is there."""
     head = await client[0].readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
     await client[0].readexactly(length)
@@ -81,7 +81,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_idle_connections_go_for_new_clients_the_longest_idle_first() -> None:
-    """Whoever asks is served, however many there are that do not."""
+    """Clients who ask are served, however many there are that do not."""
     async with crowd(3) as box:
         idle = [await box.asks() for _ in range(3)]
         for client in idle:
@@ -122,7 +122,7 @@ async def test_one_whose_answer_is_not_taken_yet_is_not_idle() -> None:
 
 
 async def test_one_that_was_just_opened_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its request may be in the socket: a burst of clients must not throw one another out."""
+    """The request may be in the socket: a burst of clients must not throw one another out."""
     monkeypatch.setattr(connection, "IDLE_S", 3600.0)
     async with crowd(2) as box:
         early = [await box.connect() for _ in range(2)]

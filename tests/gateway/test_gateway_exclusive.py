@@ -42,7 +42,7 @@ def test_who_waits_is_told_when_to_come_back() -> None:
 
 
 def test_of_a_holder_that_is_silent_the_time_is_told_after_which_it_has_let_go() -> None:
-    """It may have been killed hours before it expected to be done."""
+    """The holder may have been killed hours before it expected to be done."""
     now = [100.0]
     exclusive = Exclusive(lambda: now[0])
     exclusive.take("sparkdash bench (seeds)", 9000)
@@ -106,7 +106,7 @@ STEP |= {"done": 15, "cells": 36, "share": 0.42}
 
 
 async def test_a_run_tells_how_far_it_is_and_is_asked_to_end(house: Any) -> None:
-    """It is told when it next renews; its progress is on every screen until it lets go."""
+    """The run is told when it next renews; its progress is on every screen until it lets go."""
     told = {"holder": "the bench", "measuring": STEP}
     granted = (await house.client.post("/api/lease", json=told)).json()
     assert granted["ends"] is False

@@ -150,7 +150,7 @@ async def test_samples_may_be_skipped_facts_may_not(house: Any) -> None:
 
 
 async def test_a_daemon_that_ends_ends_the_feed(house: Any) -> None:
-    """What was published is told, the answer is whole, and who comes later gets the world as it was and the same end."""
+    """Published facts are told, the answer is whole, and a later client gets the last world and the same end."""
     async with listening(house) as frames:
         await next_item(frames)
         house.bus.publish(notice("the last"))

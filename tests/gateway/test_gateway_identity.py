@@ -44,7 +44,7 @@ def frame(dice: random.Random) -> bytes:
 
 
 def stream(number: int) -> bytes:
-    """What the engine sends, and the client is to get, of the stream of that number."""
+    """The stream of that number, as the engine sends and the client is to get it."""
     dice = random.Random(number)
     end = (b"data: [DONE]\n\n", b"", b"data: [DO")
     return b"".join(frame(dice) for _ in range(dice.randrange(12))) + dice.choice(end)
@@ -69,7 +69,7 @@ async def engine(seen: Any, wire: Any) -> None:
 
 
 async def got(house: Any, number: int) -> bytes:
-    """What a client gets of the stream of that number."""
+    """The stream of that number, as a client gets it."""
     path = ROUTES[number % len(ROUTES)]
     body = {"model": "alpha", "stream": True, "seed": number, "stream_options": {"include_usage": True}}
     headers = [(b"content-type", b"application/json")]

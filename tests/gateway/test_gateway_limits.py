@@ -1,4 +1,4 @@
-"""What one client can take of the gateway: heads, bodies and time, each with its end."""
+"""Limits of what one client can take of the gateway: heads, bodies and time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def connected(house: Any, said: bytes = b"") -> AsyncIterator[tuple[asynci
 
 
 async def all_of(reader: asyncio.StreamReader) -> bytes | None:
-    """What comes until the end; None when the connection was reset."""
+    """Bytes until the end; None when the connection was reset."""
     try:
         return await reader.read()
     except ConnectionError:
@@ -149,7 +149,7 @@ class TestStuckClients:
         return Settings(slow_client_s=0.2)
 
     async def test_a_client_that_takes_nothing_frees_the_engine(self, house: Any) -> None:
-        """Its connection and the engine's are cut, and the row says why."""
+        """Both connections are cut, the client's and the engine's, and the row says why."""
         gone = asyncio.Event()
 
         async def script(_seen: Any, wire: Any) -> None:
@@ -199,7 +199,7 @@ class TestStuckClients:
 
         class Engine:
             def pause(self) -> None:
-                """It has said all."""
+                """Do nothing."""
 
             resume = pause
 

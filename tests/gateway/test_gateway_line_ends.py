@@ -75,7 +75,7 @@ def cuts(body: bytes) -> Iterator[list[bytes]]:
 
 
 def events(body: bytes) -> list[Frame]:
-    """What a client's parser makes of a stream that has ended."""
+    """Events that a client's parser makes of a stream that has ended."""
     reader = Frames()
     return [*reader.feed(body), *reader.feed(b"\n")]  # the parser waits for what may follow a last CR
 
@@ -148,7 +148,7 @@ def test_the_counts_are_taken_out_whatever_field_comes_with_them(field: bytes, e
 
 @pytest.mark.parametrize("ends", ["lf", "crlf", "cr"])
 def test_a_whole_frame_leaves_at_once_with_any_line_end(ends: str) -> None:
-    """Its text is not held back until the next one comes."""
+    """The text is not held back until the next one comes."""
     splice, frame = WithoutUsage(), ended(BEFORE, ends)
     assert splice.feed(frame[:9]) == b""
     assert splice.feed(frame[9:]) == frame

@@ -1,4 +1,4 @@
-"""What clients see of the catalog."""
+"""The catalog as clients see it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_the_list_and_its_items_are_anthropics_too(house: Any) -> None:
 
 
 async def test_claude_code_finds_every_profile_in_its_picker(house: Any) -> None:
-    """It drops names that have neither claude nor anthropic in them; nobody else is shown such names, and all are understood."""
+    """Claude Code drops names without claude or anthropic; nobody else is shown such names, and all are understood."""
     told = (await house.client.get("/v1/models?limit=1000", headers={"user-agent": "claude-code/2.1.329"})).json()[
         "data"
     ]

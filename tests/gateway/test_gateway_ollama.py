@@ -38,7 +38,7 @@ def asked(house: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 async def test_a_chat_streams_as_lines(house: Any, recorded_body: Any, end: bytes) -> None:
-    """Whichever line ends its engine's events have."""
+    """For every line end of an engine's events."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage").replace(b"\n", end))
     *lines, last = await chat(house)
     assert "".join(line["message"]["content"] for line in lines).endswith("quiet engine")

@@ -97,7 +97,7 @@ class TestWaiting:
 
 
 async def test_a_response_whose_engine_dies_ends_in_a_clear_error(house: Any, client: Any, recorded_body: Any) -> None:
-    """Its helper reads no `response.failed`; without an `error` event it says only that no `response.completed` came."""
+    """The SDK's helper reads no `response.failed`; without `error` it only misses `response.completed`."""
     import openai
 
     recorded = recorded_body("vllm-0.32.0-base-responses-stream")

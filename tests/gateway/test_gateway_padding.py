@@ -120,7 +120,7 @@ async def broken(house: Any, path: str = CHAT) -> dict[str, Any]:
 
 
 async def test_a_load_that_fails_late_is_an_error_in_an_answer_that_breaks_off(waiting: Any) -> None:
-    """Who reads the body reads why; nobody can take it for an answer. The books have the true status."""
+    """A reader of the body reads why; nobody can take it for an answer. The books have the true status."""
     waiting.supervisor.error = BROKEN
     error = (await broken(waiting))["error"]
     assert (error["code"], error["src"]) == ("out_of_memory", "sparkdash")

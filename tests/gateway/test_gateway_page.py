@@ -40,7 +40,7 @@ def test_the_charting_library_is_the_published_file_and_has_its_licence() -> Non
     [("*/*", "Ollama is running"), ("", "Ollama is running"), ("application/json", '{"status":"ok"}')],
 )
 async def test_a_program_at_the_root_is_told_what_ollamas_clients_look_for(house: Any, accept: str, told: str) -> None:
-    """They test the base URL by these words; who asks for JSON gets the gateway's health."""
+    """Ollama's clients test the base URL by these words; one that asks for JSON gets the gateway's health."""
     answer = await house.client.get("/", headers={"accept": accept})
     assert (answer.status_code, answer.text) == (200, told)
     assert answer.headers["vary"] == "Accept"
@@ -123,7 +123,7 @@ def test_the_page_asks_for_routes_that_exist() -> None:
 
 @pytest.mark.parametrize("status", [200, 404])
 async def test_a_page_of_an_engine_gets_neither_the_gateway_s_origin_nor_its_keys(house: Any, status: int) -> None:
-    """It would share the address with the gateway's page and with the control API."""
+    """The page would share its address with the gateway's page and with the control API."""
 
     house.engine.script = answering(b"<script>fetch('/api/state')</script>", status=status, content_type="text/html")
     answer = await house.client.get("/upstream/alpha/")

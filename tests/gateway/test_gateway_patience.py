@@ -78,7 +78,7 @@ WORDS = re.compile(r'"(?:thinking|text|content|reasoning_content)": ?"[^"]')
 
 
 class GaveUp(Exception):  # noqa: N818 - what a client does
-    """Its patience is over."""
+    """The client's patience is over."""
 
 
 async def sent_by(client: httpx.AsyncClient, one: dict[str, Any], patience: Patience) -> str:
@@ -115,7 +115,7 @@ async def sent_by(client: httpx.AsyncClient, one: dict[str, Any], patience: Pati
 
 
 async def everyone(house: Any, clients: dict[str, Patience]) -> set[str]:
-    """Who of them gave up, when each sends all it was recorded to stream. The others had an answer with its end."""
+    """Clients that gave up, when each sends all it was recorded to stream. The others had an answer with its end."""
 
     async def play(one: dict[str, Any]) -> str | None:
         try:

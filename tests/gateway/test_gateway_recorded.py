@@ -1,5 +1,7 @@
-"""What 19 real clients were seen to send, sent again over real HTTP: accepted, and answered in the shape that each protocol's
-own types read. As recorded, with `stream` turned over, and while the model still loads."""
+"""Requests of 19 real clients, sent again over real HTTP: accepted, and answered as each protocol's own types read it.
+
+As recorded, with `stream` turned over, and while the model still loads.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ RECORDED: list[dict[str, Any]] = json.loads(
 CLIENTS = sorted({one["client"] for one in RECORDED})
 GENERATES = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
 NOT_IN_THE_SIM = {"/v1/rerank", "/v1/responses/compact"}
-"""These are relayed, and the simulated engine says 404 to them."""
+"""Routes that are relayed, and to which the simulated engine says 404."""
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ async def test_each_answer_on_one_connection_has_its_own_length_and_headers(hous
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answered_request_leaves_nothing_to_the_collector(house: Any, stream: bool) -> None:
-    """What is alive until the collector comes round costs memory, and its looks cost processor time."""
+    """Garbage costs memory until the collector comes round, and the collector's looks cost processor time."""
     house.engine.script = streaming(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]\n\n')
     if not stream:
         house.engine.script = answering(b'{"choices":[]}')

@@ -32,7 +32,7 @@ KEYS = {
     "some": ["inference", "control"],
 }
 COLUMNS = (("none", "revoked"), ("inference",), ("control",), ("both",), ("some",), ("socket",))
-"""Who stands in each column of the table."""
+"""Callers in each column of the table."""
 BODIES: dict[str, dict[str, Any]] = {
     "/api/lease": {"holder": "somebody"},
     **{path: {} for path in ("/api/cancel", "/api/reload", "/api/shutdown", "/api/bench/end")},
@@ -40,7 +40,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def table() -> dict[tuple[str, str], list[str]]:
-    """Of docs/access.md: what each kind of caller gets of each route."""
+    """Table of docs/access.md: what each kind of caller gets of each route."""
     found: dict[tuple[str, str], list[str]] = {}
     for line in DOCUMENT.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -180,7 +180,7 @@ async def test_a_name_that_is_near_another_models_is_no_way_to_learn_of_it(calle
     "path", ["/api//lease", "/api/lease/", "//api/lease", "/api/%6cease", "/api/./lease", "/api/nothing"]
 )
 async def test_no_spelling_of_a_path_is_a_way_around(callers: Callers, path: str) -> None:
-    """What a request is let in for is what is looked up."""
+    """The path that a request is let in for is the one that is looked up."""
     sent = callers.house.client.build_request(
         "POST", callers.house.base, json={"holder": "x"}, headers={"x-api-key": "some"}
     )

@@ -107,7 +107,7 @@ def test_every_engines_words_are_known(told: bytes) -> None:
 
 
 def test_vllms_sentence_is_kept() -> None:
-    """It is OpenAI's already; only the code is missing."""
+    """The sentence is OpenAI's already; only the code is missing."""
     words = "This model's maximum context length is 512 tokens. However, your request has 900 input tokens."
     error = overflow_error(json.dumps({"error": {"message": words, "code": 400}}).encode())
     assert error is not None
@@ -179,7 +179,7 @@ async def test_an_error_of_an_engine_that_is_well_passes_unchanged(
 
 
 async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, tools: Any) -> None:
-    """Whatever its words are: /health says 503, or nobody listens any more."""
+    """With any words: /health says 503, or nobody listens any more."""
     async with engine_on_a_socket(answering(b"Internal Server Error", 500, "text/plain")) as dying:
         house.supervisor.urls, house.supervisor.sick = [dying.url], "/health answered 503"
         reply = await house.chat()

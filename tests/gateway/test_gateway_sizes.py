@@ -1,6 +1,6 @@
 """Work and memory for a request grow no faster than the request, whatever in it is large.
 
-Every route of the gateway is asked with a hundred thousand bytes in all of its fields at once, and in the one that names a model.
+Every route is asked with a hundred thousand bytes in all of its fields at once, and in the one that names a model.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Case:
 
 
 def heads(route: Route) -> Iterator[Case]:
-    """What stands before a body. What is too large is refused at once, so that just below each limit is looked at too."""
+    """Parts before a body, also just below each limit: a part that is too large is refused at once."""
     _, path = route
     plain = re.sub("[A-Z]+", "alpha", path)
     for at in (SIZE, limits.URL - 200):
@@ -198,7 +198,7 @@ def peak() -> int:
 
 
 async def excess(house: Any, case: Case) -> str | None:
-    """What is wrong with how that request went."""
+    """The fault in how that request went, or ""."""
     memory, began = peak(), time.process_time()
     got = await first_of(house, case.sent)
     took, grown = time.process_time() - began, peak() - memory
@@ -290,7 +290,7 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
 
 @pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])
 def test_secrets_are_looked_for_in_one_pass(unit: str) -> None:
-    """What begins like a token again and again, and is none."""
+    """A text that begins like a token again and again, and is none."""
     assert took(lambda: without_secrets(unit * (300_000 // len(unit)))) < 3
 
 
@@ -359,7 +359,7 @@ def test_the_page_tells_the_limits() -> None:
 
 
 async def test_a_control_request_has_a_small_body(house: Any) -> None:
-    """It names a profile; what is larger is not read, whatever is said of its length."""
+    """Such a body names a profile; a larger one is not read, whatever is said of its length."""
 
     async def pieces() -> Any:
         for _ in range(64):
@@ -395,7 +395,7 @@ async def test_a_long_path_makes_no_long_row(house: Any) -> None:
 
 @pytest.mark.parametrize("holder", ["x" * 5000, "\x1b]0;title\x07", "a\nb", "\u009b31m"])
 async def test_a_holders_name_is_a_short_word_that_can_be_shown(house: Any, holder: str) -> None:
-    """It stands on every screen while others wait."""
+    """The name stands on every screen while others wait."""
     reply = await house.client.post("/api/lease", json={"holder": holder})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
     where = {"run": "r", "doing": "m", "arm": holder, "launch": 1, "launches": 1, "done": 0, "cells": 1, "share": 0}

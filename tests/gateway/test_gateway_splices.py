@@ -1,4 +1,4 @@
-"""What is changed in an answer's stream, and that nothing else is, wherever the stream is cut."""
+"""Changes to an answer's stream, wherever the stream is cut; all else stays as it is."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_recorded_stream_loses_the_counts_and_nothing_else(recorded_body: Any,
 
 
 def test_a_whole_frame_is_never_held_back() -> None:
-    """It leaves with the chunk that ends it, as the same object."""
+    """The frame leaves with the chunk that ends it, as the same object."""
     splice, frame = WithoutUsage(), b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
     assert splice.feed(frame) is frame
     assert splice.feed(frame + frame[:9]) == frame

@@ -1,4 +1,4 @@
-"""What is read from an answer that passes by: times from text, counts from the engine."""
+"""Readings from an answer that passes by: times from text, counts from the engine."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_error_code(body: bytes, code: str | None) -> None:
 
 
 def test_a_message_that_was_left_has_no_count_of_what_was_written(recorded_body: Any) -> None:
-    """Its first event says how long the prompt is, and of the answer what is true only before it begins."""
+    """The first event says how long the prompt is, and of the answer only what is true before it begins."""
     begun, _, _ = recorded_body("vllm-0.32.0-base-messages-stream").partition(b"event: message_delta")
     tap = Tap(Dialect.MESSAGES)
     tap.feed(begun, 1.0)
@@ -287,7 +287,7 @@ def test_a_piece_that_begins_with_a_colon_is_heard() -> None:
 
 
 def test_a_million_pings_are_not_heard_and_end_in_time() -> None:
-    """What is dropped meanwhile is remembered; a long run of line ends is matched once through."""
+    """Dropped text is remembered; a long run of line ends is matched once through."""
     tap = Tap(Dialect.CHAT)
     tap.feed(TEXT, 1.0)
     for tick in range(10_000):

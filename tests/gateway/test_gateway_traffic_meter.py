@@ -144,7 +144,7 @@ def test_tokens_of_speculation_are_estimated_by_what_earlier_answers_held(driver
     ],
 )
 def test_events_with_text_of_real_engines_are_their_tokens(stream: str, dialect: Dialect, recorded_body: Any) -> None:
-    """Recorded streams, cut anywhere: the engine's own count, within 3 % (a token without text of its own has no event)."""
+    """The engine's own count within 3 %, wherever the stream is cut: a token without text has no event."""
     whole = recorded_body(stream)
     events = [event + b"\n\n" for event in whole.split(b"\n\n") if event]
     for pieces in (events, [whole], [whole[at : at + 37] for at in range(0, len(whole), 37)]):

@@ -36,7 +36,7 @@ HEAD = (
 
 @dataclass
 class Heard:
-    """What an engine got: fields, and the size and digest of each file."""
+    """Upload as an engine got it: fields, and the size and digest of each file."""
 
     forms: list[dict[str, Any]] = field(default_factory=list)
     lengths: list[int | None] = field(default_factory=list)
@@ -116,7 +116,7 @@ async def test_a_name_behind_a_large_file_becomes_the_engines_own(house: Any, pa
 
 
 async def test_openais_client_uploads_sound(house: Any) -> None:
-    """Whose boundary and order of parts are its own."""
+    """The SDK chooses its own boundary and order of parts."""
     async with transcriber() as (url, heard):
         house.supervisor.url = url
         async with openai.AsyncOpenAI(base_url=f"{house.base}/v1", api_key="x") as client:
@@ -182,7 +182,7 @@ async def test_a_client_that_goes_away_leaves_nothing(house: Any) -> None:
 
 
 async def test_a_content_length_that_is_too_short_cuts_the_form(house: Any) -> None:
-    """What follows is no request; the engine gets no more than was announced, and no model is found."""
+    """The rest is no request; the engine gets no more than was announced, and no model is found."""
     form = form_of("b0", (FILE, b"x" * 1000), ('name="model"', b"alpha"))
     reader, writer = await house.connect(HEAD % 500 + form)
     answer = await asyncio.wait_for(reader.read(), LIMIT_S)

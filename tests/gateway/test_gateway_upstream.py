@@ -66,7 +66,7 @@ async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstre
 
 
 async def test_leaving_an_answer_early_closes_the_connection(upstream: Upstream, engine: Any) -> None:
-    """This is how an engine learns to stop generating."""
+    """An engine learns by this to stop generating."""
     engine.script = script = Hanging(b"x")
     with await upstream.open(EngineRequest("GET", engine.url + "/x")) as answer:
         assert await anext(answer.chunks()) == b"x"

@@ -86,7 +86,7 @@ class Client:
         self.wire.connection_made(self.socket)
 
     async def says(self, data: bytes) -> bytes:
-        """What it is answered until nobody has anything to do."""
+        """Answers until nobody has anything to do."""
         self.socket.written = b""
         if not self.socket.closing:
             self.wire.data_received(data)
@@ -185,7 +185,7 @@ async def test_an_answers_head_by_messages_does_not_wait_for_its_body() -> None:
 
 
 async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
-    """It does not know them (RFC 9112 section 6.1): the connection's end is the answer's."""
+    """HTTP/1.0 does not know them (RFC 9112 section 6.1): the connection's end is the answer's."""
     head, body, over = await exchanged(by_line(200, [], [b"ab", b"cd"]), b"GET / HTTP/1.0\r\n\r\n")
     assert (body, over) == (b"abcd", True)
     assert b"connection: close" in head
@@ -326,7 +326,7 @@ class Clock:
 
 
 def test_a_deadline_may_be_moved_either_way() -> None:
-    """It passes once, when it was last said to; there is never more than one timer."""
+    """The deadline passes once, when it was last said to; there is never more than one timer."""
     clock, passed = Clock(), []
     deadline = Deadline(clock, lambda: passed.append(clock.now))  # type: ignore[arg-type]
     deadline.set(10)
@@ -373,7 +373,7 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
 
 
 async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
-    """It says the same, but for the version: and knows no chunks any more."""
+    """The same request, but for the version: such a client knows no chunks any more."""
     client = Client(by_line(200, [], [b"ab"]))
     request = b"GET / HTTP/1.%d\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
     assert (await client.says(request % 1)).endswith(b"2\r\nab\r\n0\r\n\r\n")
@@ -449,7 +449,7 @@ async def test_a_wish_for_another_protocol_is_passed_by() -> None:
 
 
 async def test_a_wish_changes_nothing_for_a_body_that_is_framed_badly() -> None:
-    """It is refused as it is without one, and a depth of wishes is no depth of calls."""
+    """The body is refused as it is without one, and a depth of wishes is no depth of calls."""
     wish = b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     for framing in (b"Transfer-Encoding: gzip", b"Transfer-Encoding: gzip\r\nTransfer-Encoding: x"):
         client = Client(by_line(200, [(b"content-length", b"2")], [b"ok"]))

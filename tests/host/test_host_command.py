@@ -62,7 +62,7 @@ async def test_a_program_that_does_not_end_printing_is_ended() -> None:
 
 
 async def test_a_program_that_is_not_there() -> None:
-    """It is the operating system's own error: the caller knows what to say."""
+    """The error is the operating system's own: the caller knows what to say."""
     with pytest.raises(FileNotFoundError):
         await run_command(["no-such-program"], deadline_s=1)
 

@@ -1,4 +1,4 @@
-"""Who opens and closes files, and how far they are read, as this kernel tells it."""
+"""Files that are opened, read and closed, as this kernel tells it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reader(file: Path, size: int) -> Iterator[int]:
 
 
 def test_an_open_and_its_end_are_told_and_its_position_between(file: Path, tmp_path: Path) -> None:
-    """Of the files that are there; our own descriptors tell nothing."""
+    """Only for files that are there; our own descriptors tell nothing."""
     with FileOpens([file, tmp_path / "gone"]) as opens:
         ((number, size),) = opens.sizes.items()
         assert size == 12_345

@@ -145,7 +145,7 @@ def test_whom_it_will_kill_is_noted_before_the_kill(box: Box, guarded: Any, engi
 
 
 def test_the_next_one_goes_although_nobody_told_that_the_first_is_gone(box: Box, guarded: Any, engine: Any) -> None:
-    """Who keeps the table may hang like everybody else; memory goes on falling."""
+    """The keeper of the table may hang like everybody else; memory goes on falling."""
     guard, reports = guarded()
     (first, a), (second, b) = engine("a"), engine("b")
     guard.watch((victim(a), victim(b, in_flight=1)))
@@ -322,7 +322,7 @@ def test_a_load_is_stopped_when_the_driver_is_refused_memory_and_memory_falls(
 
 
 def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:
-    """Its descriptor may mean something else by then."""
+    """The descriptor may mean something else by then."""
     process, container = engine()
     target = KillTarget.of(container)
     assert target is not None
@@ -335,7 +335,7 @@ def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:
 def test_a_daemon_without_a_free_descriptor_kills_the_engine_all_the_same(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose family it is cannot be listed then; its leader is known, and held."""
+    """The family cannot be listed then; its leader is known, and held."""
     process, container = engine()
     target = KillTarget.of(container)
     assert target is not None

@@ -114,8 +114,7 @@ def test_memory_that_loses_8_gib_a_second_never_comes_to_where_boxes_freeze(
 
 
 def lowest(gib_s: float, start: float, phase: float) -> float:
-    """Of a steady fall from `start` GiB that begins `phase` of the way between two looks: what is left, in bytes, once the
-    kill has taken hold."""
+    """Bytes left when a kill ends a steady fall from `start` GiB that begins `phase` of the way between looks."""
     judge, at, begins = Rules(rule_floors(FLOORS)), 0.0, (1 + phase) * EVERY_S
     while not (verdict := judge.see(GuardReading(at, int((start - gib_s * max(0.0, at - begins)) * GIB)))).kill:
         at += verdict.again_s
@@ -136,7 +135,7 @@ def test_a_level_is_left_only_with_a_margin() -> None:
 
 
 def test_after_that_time_the_next_one_goes() -> None:
-    """What has not come back by then does not come."""
+    """Memory that has not come back by then does not come."""
     box = Box()
     box.see(4.5, 4.5)
     kills = [box.see(4.5).kill for _ in range(int(2 * OWED_S) + 2)]

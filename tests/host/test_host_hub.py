@@ -86,7 +86,7 @@ async def test_what_an_engine_reads_comes_and_is_then_here(hub: FakeHub, mine: H
 
 
 async def test_the_token_goes_to_the_hub_and_not_to_its_storage(hub: FakeHub, mine: Hub) -> None:
-    """Its storage is another host, whose addresses are signed."""
+    """The storage is another host, whose addresses are signed."""
     await fetched(mine)
     assert {one.authorization for one in hub.got("GET", "/api/")} == {f"Bearer {TOKEN}"}
     assert {one.authorization for one in hub.got("GET", "/cdn/")} == {None}

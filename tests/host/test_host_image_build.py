@@ -1,4 +1,4 @@
-"""What is read of podman's output and of an image's labels, and the end of a build, without a podman."""
+"""Reading of podman's output and of an image's labels, and the end of a build, without a podman."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_resumed_build_needs_no_room_for_what_it_has_already(state: Path) -> N
 @pytest.mark.usefixtures("state")
 @pytest.mark.parametrize("address", ["https://git.example/a", "https://git.example/a.git", "https://git.example/a/"])
 def test_podman_is_given_the_repository_at_its_commit(address: str) -> None:
-    """It knows one by the name's end, and would take another address for an archive."""
+    """Podman knows a repository by the name's end, and would take another address for an archive."""
     words = build_command(job(REPO.replace(repo=address, context="docker", target="final", base="b:1")))
     assert words[:2] == ["podman", "build"]
     assert words[-1] == f"https://git.example/a.git#{COMMIT}:docker"

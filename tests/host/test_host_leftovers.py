@@ -164,7 +164,7 @@ def test_the_mark_in_its_environment_tells_an_engine(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_what_hangs_in_the_kernel_is_not_read(tmp_path: Path) -> None:
-    """Whoever reads it may hang too; its control group can be read, and a zombie holds nothing."""
+    """The reader may hang too; the control group can be read, and a zombie holds nothing."""
     marked = f"{ENV_MARK}=us/x\0".encode()
     planted(tmp_path, 5, environ=marked, state="D")
     planted(tmp_path, 6, environ=marked, state="D", cgroup=f"0::/libpod-{ID}\n")

@@ -97,7 +97,7 @@ def test_free_blocks_of_32_mib_are_counted_in_zone_normal_of_all_nodes(name: str
 
 
 def test_memory_in_small_pieces_is_free_and_in_no_block() -> None:
-    """What wedged: gigabytes free, nothing of 2 MiB."""
+    """As on a box that wedged: gigabytes free, nothing of 2 MiB."""
     found = parsed("gb10-serving")
     assert found.free_bytes > 6 * GIB
     assert (found.free_2m_bytes, found.free_32m_bytes) == (0, 0)

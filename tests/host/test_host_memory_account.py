@@ -157,7 +157,7 @@ async def test_another_runtime_is_asked_for_its_own_names(gb10_proc: Path, progr
 async def test_another_runtime_that_hangs(
     gb10_proc: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its containers keep their short ids."""
+    """The containers keep their short ids."""
     monkeypatch.setattr(account, "RUNTIME_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
     program("docker", "exec sleep 60")
@@ -211,7 +211,7 @@ def holding(size: int, uid: int) -> Iterator[int]:
 
 
 async def test_this_box_adds_up() -> None:
-    """Its real /proc: every byte has a holder, and this process is one of ours."""
+    """The real /proc: every byte has a holder, and this process is one of ours."""
     found = await account_for_memory(Sources(runtime=FakeRuntime(), gpu=no_gpu, owner=OWNER))  # type: ignore[arg-type]
     assert adds_up(found)
     assert found.total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -101,7 +101,7 @@ def test_what_the_driver_took_for_nobody_is_a_row() -> None:
 
 
 def test_without_nvml_the_engines_gpu_memory_is_not_guessed() -> None:
-    """It stays with the driver, and the row says that the owner is not known."""
+    """The GPU memory stays with the driver, and the row says that the owner is not known."""
     found = divide_memory(figures(gpu=None))
     assert (row(found, "qwen").gpu_bytes, row(found, "qwen").bytes) == (None, 4 * GIB + 512 * MIB)
     assert "NVML does not tell whose it is" in (row(found, "GPU driver or kernel").what or "")
@@ -120,7 +120,7 @@ def test_a_driver_that_is_silent_is_told_apart_from_no_gpu() -> None:
 
 
 def test_a_gpu_with_memory_of_its_own_takes_nothing_of_the_systems() -> None:
-    """Its figures are shown, and no byte of the account is theirs."""
+    """The GPU's figures are shown, and no byte of the account is theirs."""
     found = divide_memory(figures(gpu_memory=GpuMemory.OWN))
     assert (row(found, "qwen").gpu_bytes, row(found, "qwen").bytes) == (GPU_BYTES, 4 * GIB + 512 * MIB)
     assert sum(one.bytes for one in found.holdings) == found.total
@@ -189,7 +189,7 @@ def boxes(draw: Any) -> MemoryFigures:
 
 @given(boxes())
 def test_any_figures_add_up_and_none_is_negative(box: MemoryFigures) -> None:
-    """Whatever overlaps, is missing, or was read at another moment."""
+    """Even where readings overlap, are missing, or come of another moment."""
     found = divide_memory(box)
     assert sum(one.bytes for one in found.holdings) == found.total
     assert all(one.bytes >= 0 for one in found.holdings)
@@ -212,7 +212,7 @@ def one(pid: int, cgroup: str = "/", parent: int = 1, name: str = "python3", uid
 
 
 def owner(cgroup: str, known: KnownOwners | None = None, name: str = "python3") -> Owner:
-    """Whose a single process with that control group is."""
+    """Owner of a single process with that control group."""
     return owners([one(7, cgroup, name=name)], known or KnownOwners(users={1000: "alice"}, asks=1000))[7]
 
 
@@ -227,7 +227,7 @@ def owner(cgroup: str, known: KnownOwners | None = None, name: str = "python3") 
     ],
 )
 def test_a_container_by_its_control_group(path: str, runtime: str) -> None:
-    """Of every runtime; a name that nobody tells is its short id."""
+    """For every runtime; a name that nobody tells is its short id."""
     assert container_id(path) == (runtime, ID)
     assert owner(path) == Owner(Holder.CONTAINER, SHORT, runtime=runtime)
 

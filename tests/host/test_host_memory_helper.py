@@ -89,7 +89,7 @@ def test_the_rule_is_one_command_for_one_user(user: str, who: str) -> None:
 
 
 def test_the_unit_writes_two_files_and_nothing_else() -> None:
-    """What it does, in order, and what keeps it from more. ProtectKernelTunables would keep it from that too."""
+    """The helper's acts, in order, and what keeps it from more. ProtectKernelTunables would keep it from these too."""
     lines = helper.TEXT.splitlines()
     assert [line.removeprefix("ExecStart=") for line in lines if line.startswith("ExecStart=")] == [
         "/bin/sync",
@@ -109,7 +109,7 @@ def test_root_gets_no_rule() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
-    """It reads every line, and knows each of them."""
+    """systemd reads every line, and knows each of them."""
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if helper.NAME in line]
     assert not ours

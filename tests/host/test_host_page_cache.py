@@ -94,7 +94,7 @@ def counted(file: Path) -> int | None:
 
 
 def test_files_are_forgotten_until_enough_is_let_go(on_disk: Path) -> None:
-    """What comes after stays cached; what is not cached costs nothing and counts for nothing. mincore agrees with the count."""
+    """Later files stay cached; an uncached one costs nothing and counts for nothing. mincore agrees with the count."""
     first, second, third = (cached_file(on_disk / name) for name in ("a", "b", "c"))
     if counted(first) is None:
         pytest.skip("this kernel does not count cached pages")

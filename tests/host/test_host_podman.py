@@ -204,7 +204,7 @@ def test_an_unknown_complaint_keeps_its_words() -> None:
     ],
 )
 def test_a_podman_that_cannot_be_rootless_leads_to_the_doctor(said: str) -> None:
-    """Its own words name neither AppArmor nor a package; the doctor does."""
+    """Podman's own words name neither AppArmor nor a package; the doctor does."""
     error = answers.failed("podman", "ps", said)
     assert "sparkdash doctor podman" in (error.hint or "")
     assert answers.failed("podman", "ps", "Error: something new").hint is None
@@ -324,7 +324,7 @@ print(subprocess.Popen(sys.argv[1:], executable=sys.executable, stdout=2, start_
 async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its `run` is still under way: only when that has ended is there an answer; one that hangs is ended."""
+    """The earlier `run` is still under way: only its end brings an answer; one that hangs is ended."""
     monkeypatch.setattr(podman_host, "SETTLE_S", 0.2)
     (tmp_path / "run").write_text("import signal; signal.pause()")
     words = ["podman", "run", "--label", "sparkdash.owner=settle-test", "image"]
@@ -352,7 +352,7 @@ SECRET = "hf_notarealtokenbutlongenough"
 
 
 def spec(monkeypatch: pytest.MonkeyPatch) -> ContainerSpec:
-    """What the dialect makes of a profile that hands HF_TOKEN on, while the daemon has one."""
+    """The dialect's spec of a profile that hands HF_TOKEN on, while the daemon has one."""
     monkeypatch.setenv("HF_TOKEN", SECRET)
     profile = Profile(
         name="a", engine=EngineKind.VLLM, image="i", models={"target": ModelRef(hf="o/a")}, env_from=("HF_TOKEN",)

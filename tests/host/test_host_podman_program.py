@@ -120,7 +120,7 @@ esac"""
 
 
 async def test_a_stranger_is_not_removed_where_a_start_fails(program: Program) -> None:
-    """Whatever the reason: only what carries our labels is."""
+    """For any reason: only a container that carries our labels is removed."""
     stranger = OURS.replace('"me"', '"another"')
     script = f"""
 case "$1" in

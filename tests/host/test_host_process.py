@@ -101,8 +101,7 @@ async def test_looking_for_processes_holds_nobody_up(tmp_path: Path, monkeypatch
 
 
 async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
-    """Of those that SIGKILL ends at once the first is often the first to go: what the others hold is not free yet, and the exit
-    code is not there."""
+    """SIGKILL often ends the first thread first: memory of the others is not free yet, and there is no exit code."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     runtime = Process(tmp_path)

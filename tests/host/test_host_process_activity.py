@@ -1,4 +1,4 @@
-"""What processes do, as the kernel tells it: recorded lines, and processes of our own that work, stop and vanish."""
+"""Activity of processes, as the kernel tells it: recorded lines, and processes of our own."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def vitals(row: list[float]) -> Vitals:
 
 
 def course(file: Path) -> tuple[list[str], list[Vitals]]:
-    """What must be seen, and looks half a second apart."""
+    """Looks half a second apart, and the sign that must be seen."""
     lines = file.read_text().splitlines()
     sign = next(line for line in lines if line.startswith("# sign: ")).split()[2:]
     rows = [[float(word) for word in line.split()] for line in lines if not line.startswith("#")]
@@ -67,7 +67,6 @@ def test_a_published_course_is_judged_as_it_ended(file: Path) -> None:
 
 
 def test_the_words_have_the_figures() -> None:
-    """What was seen, over which time."""
     words = {file.stem: found[1].evidence for file in COURSES if (found := first(course(file)[1]))}
     assert words["reclaim-dsv41"] == "the kernel won back one page of 97 in the last 27s"
     assert "10 lines" not in words["driver-vllm56824"]
@@ -92,7 +91,7 @@ def test_a_load_that_goes_on_writing_lines_is_in_no_livelock() -> None:
 
 
 def test_what_was_seen_of_an_earlier_load_says_nothing_of_the_next() -> None:
-    """Its time begins anew, and so do its lines."""
+    """The time begins anew, and so do the lines."""
     _, looks = course(next(file for file in COURSES if file.stem == "reclaim-dsv41"))
     signs = Signs()
     until = next(index for index, look in enumerate(looks) if look.at > 600 + 2 * HALF_S - 5)
@@ -114,7 +113,7 @@ def test_what_was_seen_of_an_earlier_load_says_nothing_of_the_next() -> None:
 def test_no_course_gives_a_sign_where_the_kernel_wins_a_tenth_and_the_load_speaks(
     steps: list[tuple[float, float, int, float, int]],
 ) -> None:
-    """Whatever is free or available, and however it jumps."""
+    """With any memory free or available, however it jumps."""
     signs, scanned, reclaimed, stalls = Signs(), 0, 0, 0
     for number, (available, free, looked, won, waited) in enumerate(steps):
         scanned, reclaimed, stalls = scanned + looked, reclaimed + int(looked * won) + 1, stalls + waited

@@ -54,7 +54,7 @@ def test_a_whole_snapshot_is_here_with_its_size(tmp_path: Path) -> None:
 def test_half_a_download_is_not_here(
     tmp_path: Path, files: dict[str, bytes], gone: tuple[str, ...], lacks: str
 ) -> None:
-    """It says what it lacks, and how much came."""
+    """The missing files are named, and how much came."""
     cached(tmp_path, files, gone=gone)
     came = sum(len(data) for name, data in files.items() if name not in gone)
     assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=False, size=came, lacks=lacks)
@@ -171,7 +171,7 @@ def test_all_models_of_a_profile_as_one() -> None:
 
 
 def test_other_files_do_not_count() -> None:
-    """What no index and no number speaks of lacks nothing."""
+    """A file that no index and no number speaks of lacks nothing."""
     assert missing_parts(["model.safetensors", "README.md"]) is None
 
 

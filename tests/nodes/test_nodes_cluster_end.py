@@ -185,7 +185,7 @@ async def test_a_node_that_is_silent_beyond_the_limit_ends_the_wait_with_that_re
 
 @pytest.mark.parametrize("seen", ["the end of its container", "the other boot"])
 async def test_a_node_that_was_restarted_is_told_as_such(cluster: Cluster, seen: str) -> None:
-    """Whichever is seen first: its containers have ended, and their exit codes are not why."""
+    """By either sign: the containers have ended, and their exit codes are not why."""
     async with running(cluster) as waiting:
         cluster.nodes.boots["spark2"] = "boot-2"
         if seen == "the end of its container":

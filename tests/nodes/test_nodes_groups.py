@@ -1,4 +1,4 @@
-"""Which containers on which nodes are one engine: every combination of states, and rules that hold for all listings."""
+"""Containers on several nodes that are one engine: every combination of states, and rules for all listings."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_no_container_is_lost_and_none_is_counted_twice(listing: dict[str, list[
 
 @given(listings())
 def test_silence_never_ends_anything(listing: dict[str, list[ContainerInfo] | None]) -> None:
-    """What a node that answers has, and the silent one does not: silence makes no engine look ended, no worker orphaned."""
+    """A silent node makes no engine look ended and no worker orphaned."""
     heard = {node: seen if seen is not None else [] for node, seen in listing.items()}
     ended = {g.head.id for g in group_containers(listing, {}).engines if g.state is not g.head.state}
     ended_if_heard = {g.head.id for g in group_containers(heard, {}).engines if g.state is not g.head.state}

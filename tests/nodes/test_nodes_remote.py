@@ -172,8 +172,9 @@ GROUP = f"/machine.slice/libpod-{ID}.scope/container"
 
 def test_processes_are_found_by_their_mark_and_other_owners_are_not(table: Table) -> None:
     table.add(5, environ=MINE)
-    table.add(6, environ="SPARKDASH_ENGINE=other/sparkdash-b\0")
-    table.add(7)
+    for pid, owner in ((6, "other"), (7, "xme"), (8, "me2")):
+        table.add(pid, environ=f"SPARKDASH_ENGINE={owner}/sparkdash-a\0")
+    table.add(9)
     assert table.scan() == {"sparkdash-a": {5: 100}}
 
 

@@ -1,4 +1,4 @@
-"""What other nodes have of profiles; a node that does not answer is left out."""
+"""Files and images of profiles on other nodes; a node that does not answer is left out."""
 
 from __future__ import annotations
 

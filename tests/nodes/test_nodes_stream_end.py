@@ -14,7 +14,7 @@ from sparkdash.nodes.agent.figures import FiguresStream
 
 
 async def test_a_stream_that_is_cancelled_in_the_moment_of_its_end_is_cancelled() -> None:
-    """Its ssh has closed its pipes."""
+    """The connection's ssh has closed its pipes."""
     code, is_awaited = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def nothing(_size: int) -> bytes:

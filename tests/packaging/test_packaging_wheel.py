@@ -34,7 +34,7 @@ class Installed:
     home: Path
 
     def variables(self) -> dict[str, str]:
-        """What a shell of a new user has: nothing of the checkout, its tools, or another user's settings."""
+        """Variables of a new user's shell: nothing of the checkout, its tools, or another user's settings."""
         return {"HOME": str(self.home), "PATH": f"{self.environment}/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:

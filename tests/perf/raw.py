@@ -20,7 +20,7 @@ TRACED = (
     b"X-Stainless-Runtime-Version: 3.12.3\r\nX-Stainless-Async: async:asyncio\r\nx-stainless-retry-count: 0\r\n"
     b"x-stainless-read-timeout: 600\r\ntraceparent: 00-%032x-00f067aa0ba902b7-01\r\n"
 )
-"""What openai-python says besides, and OpenTelemetry in it: a trace of its own for each request."""
+"""Headers that openai-python adds, and OpenTelemetry in it: a trace of its own for each request."""
 FRAME = (
     b'data: {"id":"chatcmpl-b49c08ee139e9d37","object":"chat.completion.chunk","created":1795228867,"model":"alpha",'
     b'"choices":[{"index":0,"delta":{"content":" quiet"},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
@@ -170,7 +170,7 @@ async def connect(port: int, *, stream: bool, silent: bool = False) -> Client:
 
 
 async def streams(port: int, number: int) -> list[float]:
-    """That many at once, each on a connection of its own; seconds to the first byte of each."""
+    """Run that many at once, each on a connection of its own; seconds to the first byte of each."""
     clients = [await connect(port, stream=True) for _ in range(number)]
     firsts = await asyncio.gather(*(client.ask() for client in clients))
     for client in clients:

@@ -1,4 +1,4 @@
-"""What the gateway costs beside others, in one run: CPU per chunk, time to the first byte, requests per second, memory.
+"""Cost of the gateway beside others, in one run: CPU per chunk, time to the first byte, requests per second, memory.
 
     .venv/bin/python tests/perf/relay.py [--streams 1,8,32,128] [--chunks 150] [--rate 50] [--rounds 3]
         [--nginx PATH] [--go PATH] [--litellm PATH]
@@ -106,7 +106,7 @@ def arguments() -> argparse.Namespace:
 
 @dataclass
 class Seen:
-    """What one relay's rounds gave."""
+    """Figures of one relay's rounds."""
 
     chunk_us: dict[int, list[float]] = field(default_factory=dict)
     first_ms: dict[int, list[float]] = field(default_factory=dict)

@@ -28,7 +28,7 @@ class Relay(Protocol):
 
     port: int
     share: float
-    """Of the unary requests that it gets."""
+    """Share of the unary requests that it gets."""
 
     def pid(self) -> int: ...
     def end(self) -> None: ...

@@ -43,7 +43,7 @@ MIB = 2**20
 
 @dataclass
 class Seen:
-    """What came of the requests."""
+    """Outcome of the requests."""
 
     sent: int = 0
     answered: int = 0
@@ -137,7 +137,7 @@ class Idle:
         return None
 
     def push(self, client: raw.Client) -> None:
-        """Its answer is over; it is used again unless the daemon said that it closes."""
+        """The answer is over; the connection is used again unless the daemon said that it closes."""
         if b"\r\nconnection: close\r\n" in client.head.lower():
             client.transport.close()
         else:

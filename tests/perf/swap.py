@@ -1,4 +1,4 @@
-"""What a swap costs beyond the engine's own start and stop, phase by phase, with real podman.
+"""Cost of a swap beyond the engine's own start and stop, phase by phase, with real podman.
 
     .venv/bin/python tests/perf/swap.py [--rounds 10] [--slow]
 
@@ -96,7 +96,7 @@ async def measure(rounds: int, animal: str, folder: Path) -> None:
 
 
 def profile(name: str, animal: str) -> Profile:
-    """What it needs is not told, so that one leaves for the other."""
+    """A profile that tells no need, so that one leaves for the other."""
     base = Path(os.path.realpath(sys.executable)).parents[1]
     places = dict.fromkeys(("/usr", "/lib", "/lib64", "/bin", "/etc", str(base), str(ENGINE.parent)))
     return Profile(

@@ -1,4 +1,4 @@
-"""What every runtime does alike: the same tests on real podman and on plain processes."""
+"""Behaviour that every runtime shares: the same tests on real podman and on plain processes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_line_written_in_two_pieces_keeps_its_end(ground: Any) -> None:
 
 
 async def test_a_program_that_ignores_sigterm(ground: Any) -> None:
-    """It gets its grace, and is gone after it, with the child that ignores it too."""
+    """The program gets its grace, and is gone after it, with the child that ignores it too."""
     spec = ground.spec("trap '' TERM; sleep 60 & echo up; wait")
     await ground.runtime.start(spec)
     await until(ground, spec.name, "up")
@@ -148,7 +148,7 @@ async def test_a_program_that_ignores_sigterm(ground: Any) -> None:
 
 
 async def test_a_program_that_obeys_sigterm(ground: Any) -> None:
-    """It ends by itself, before its grace is over."""
+    """The program ends by itself, before its grace is over."""
     said = ground.folder / "said"
     spec = ground.spec(f"trap 'echo bye > {said}; exit 0' TERM; echo up; {STAY}")
     await ground.runtime.start(spec)
@@ -209,7 +209,7 @@ async def test_the_environment_and_the_exact_arguments(ground: Any) -> None:
 
 
 async def test_a_program_that_is_not_there(ground: Any) -> None:
-    """It is said which program; nothing is left behind."""
+    """The error names the program; nothing is left behind."""
     spec = ground.spec("", argv=("/no/such/engine", "serve"))
     with pytest.raises(HostError, match="/no/such/engine") as caught:
         await ground.runtime.start(spec)
@@ -234,7 +234,7 @@ async def test_the_version(ground: Any) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """It has not ended. An orphan that has is listed until the box's first process notices, which takes its time."""
+    """Whether the process has not ended. An ended orphan is listed until the box's first process notices."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return False

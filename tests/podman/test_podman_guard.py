@@ -12,7 +12,7 @@ pytestmark = pytest.mark.full
 
 
 async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
-    """Its runtime sees it ended by SIGKILL, and none of its processes is left; one of them had left its session.
+    """The runtime sees it ended by SIGKILL, and none of its processes is left; one of them had left its session.
 
     The leader does not wait for its child: it would end by itself, well, when the child goes first.
     """

@@ -151,7 +151,7 @@ async def test_an_engine_that_listens_on_loopback_is_reached_at_its_port(contain
 
 
 async def test_the_printed_command_works_when_pasted(container_ground: Any) -> None:
-    """What --dry-run prints starts the same container in a shell."""
+    """The command of --dry-run starts the same container in a shell."""
     spec = container_ground.spec("echo 'it is \"quoted\"'; sleep 300 & wait")
     text = argv.shell(await container_ground.runtime.command(spec))
     await asyncio.to_thread(subprocess.run, ["sh", "-c", text], check=True, capture_output=True)

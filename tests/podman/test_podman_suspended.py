@@ -72,7 +72,7 @@ def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
 async def test_a_podman_that_does_not_stop_it_is_not_the_only_one_who_can(
     container_ground: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its processes are killed without podman, which then removes what is dead."""
+    """The processes are killed without podman, which then removes what is dead."""
     spec = container_ground.spec("trap '' TERM; echo up; while :; do sleep 1; done")
     info = await started(container_ground, spec)
     killed: list[bool] = []

@@ -40,7 +40,7 @@ async def test_it_counts_what_the_bus_tells_and_what_the_gateway_records() -> No
 async def test_a_page_is_made_aside_from_the_loop_and_what_happens_meanwhile_is_left_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It takes tens of milliseconds, for which every relayed chunk would wait."""
+    """A page takes tens of milliseconds, for which every relayed chunk would wait."""
     exporter = MetricsExporter(Bus(scraped_state().snapshot, lambda: NOW), dict, clock=lambda: NOW)
     exporter.record(ended())
     begun, goes_on = asyncio.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""What the tests of real engines read: an engine's own counters, the dashboard's sample, the page for Prometheus."""
+"""Figures of real engines: their own counters, the dashboard's sample, the page for Prometheus."""
 
 from __future__ import annotations
 

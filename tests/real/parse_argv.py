@@ -17,7 +17,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 
 def complaint(parser: FlexibleArgumentParser, words: list[str]) -> str:
-    """What the parser says against these words; "" when it takes them."""
+    """The parser's complaint about these words; "" when it takes them."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

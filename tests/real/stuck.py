@@ -1,4 +1,4 @@
-"""What the tests of stuck real engines share: requests on an engine, a way to stop it, and what became of all."""
+"""Parts of the tests of stuck real engines: requests on an engine, a way to stop it, and what became of all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = 3500
 
 @dataclass
 class Seen:
-    """What came of a stuck engine and its requests."""
+    """Outcome of a stuck engine and its requests."""
 
     stopped_at: float
     stream: bytes

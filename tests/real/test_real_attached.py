@@ -17,7 +17,7 @@ from figures import sampled
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 NAME = "somebody/tiny-random"
-"""What the server calls its model."""
+"""The server's name for its model."""
 PROMPT = "spark memory engine stream token cache profile swap " * 40
 PROFILE = """\
 profile: theirs

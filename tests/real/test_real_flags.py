@@ -231,7 +231,7 @@ HEADERS = {
 
 
 def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
-    """Of `profiles new`: the base, and the variant that drafts with the model's own head."""
+    """Command lines of `profiles new`: the base, and the variant that drafts with the model's own head."""
     box, wish = MemoryBudget(127_600_748 * 1024, 10 * GIB), OwnerChoices(image="x", engine_version="0.32.0")
     texts = {}
     for name, facts in HEADERS.items():

@@ -65,7 +65,7 @@ def test_a_chat_is_refused_before_anything_is_swapped(spark: Any) -> None:
 
 
 def test_a_server_that_cannot_do_its_work_is_not_ready(spark: Any, llama: Path) -> None:
-    """Its health path says yes; the proof says no, with the server's own words."""
+    """The health path says yes; the proof says no, with the server's own words."""
     chats_only = {
         "profile": "anywrong",
         "engine": "generic",

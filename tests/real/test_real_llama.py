@@ -46,7 +46,7 @@ def cached_tokens() -> int:
 
 
 def test_a_request_brings_its_profile_up_and_streams(llama_spark: Any) -> None:
-    """Its weights are read and not mapped, which is ten times slower on a Spark."""
+    """Weights are read and not mapped, which is ten times slower on a Spark."""
     usage = stream(llama_spark, "small-plain")
     SENT.append(usage)
     assert usage.completion_tokens == 40

@@ -48,7 +48,7 @@ def limit(spark: Any, cpus: str) -> str:
 
 
 def in_container(spark: Any) -> dict[int, str]:
-    """Its processes as the host counts them, with their titles: a title is written over what /proc/PID/environ shows."""
+    """The engine's processes by the host's pids, with their titles, which overwrite what /proc/PID/environ shows."""
     listed = subprocess.run(["podman", "top", container(spark), "hpid"], capture_output=True, text=True, check=True)
     pids = map(int, listed.stdout.split()[1:])
     return {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}

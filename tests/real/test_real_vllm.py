@@ -140,7 +140,7 @@ def held(spark: Any, profile: str) -> int:
 
 
 def learned(spark: Any, profile: str) -> int:
-    """What sparkdash has learned that this launch holds, in bytes."""
+    """Bytes that sparkdash has learned that this launch holds."""
     spark.until(lambda _: spark.get(f"/api/plan/{profile}")["need"]["basis"] == "learned")
     (steady, *_) = spark.get(f"/api/plan/{profile}")["need"]["terms"]
     assert steady["name"] == "steady"
@@ -148,7 +148,7 @@ def learned(spark: Any, profile: str) -> int:
 
 
 def test_its_footprint_is_learned_as_the_kernel_tells_it(spark: Any) -> None:
-    """What all processes of the container hold, within 5 %; the plan of the next load rests on it."""
+    """Memory of all processes of the container, within 5 %; the plan of the next load rests on it."""
     assert learned(spark, "tiny") == pytest.approx(held(spark, "tiny"), rel=0.05)
     swap = spark.state()["swaps"][0]
     stages = [step["name"] for step in swap["steps"]]
@@ -358,7 +358,7 @@ def test_a_request_whose_engine_core_is_killed_is_answered_by_the_next_engine(sp
 
 
 def test_a_stream_whose_engine_core_is_killed_is_ended_with_the_reason(spark: Any) -> None:
-    """It has begun, so that the client is told in the stream; the row and the engine's failure name the reason."""
+    """The stream has begun, so that the client is told in it; the row and the engine's failure name the reason."""
     spark.post("/api/release", {"profile": None})  # else the second death within ten minutes parks it
     answer, row, _ = killed_at_work(spark, "tiny/ngram", streams=True)
     assert answer.status_code == 200

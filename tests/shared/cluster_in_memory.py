@@ -1,4 +1,4 @@
-"""This box and two others in memory behind one ClusterRuntime, and a daemon that comes after another."""
+"""Three boxes in memory behind one ClusterRuntime, and a daemon that comes after another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = {LABEL_OWNER: OWNER}
 
 @dataclass
 class Cluster:
-    """This box and two others."""
+    """Our box and two others."""
 
     folder: Path
     local: NodeInMemory

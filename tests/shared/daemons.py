@@ -45,7 +45,7 @@ class Daemon:
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         (root / "config" / "config.toml").write_text("\n".join(lines) + "\n")
         self.program: tuple[str, ...] = ("-m", "sparkdash", "serve", "--port", "0")
-        """What this Python runs; a test may put a daemon of its own together."""
+        """Arguments of Python; a test may put a daemon of its own together."""
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
         self.log = root / "daemon.log"

@@ -21,7 +21,7 @@ KNOWN = {"model", "messages", "max_tokens", "temperature", "seed", "stream", "st
 
 @dataclass
 class ExactServer:
-    """What the server does. Rates in tokens per second; times in seconds."""
+    """Server of known truth. Rates in tokens per second; times in seconds."""
 
     per_chunk: int = 1
     decode: float = 100.0

@@ -83,7 +83,7 @@ class FakeDaemon:
         self.pull_error: dict[str, Any] | None = None
         self.url = ""
         self.since: list[int | None] = []
-        """What each connection to the feed asked for."""
+        """Sequence number that each connection to the feed asked for."""
         self.reloads = 0
         self._feeds: set[asyncio.Transport] = set()
         self._listening = threading.Condition()

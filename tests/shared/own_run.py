@@ -1,4 +1,4 @@
-"""What one run of the tests has on this machine, so that two checkouts can test at once and nothing outlives a run.
+"""Names of one run of the tests on this machine, so that two checkouts can test at once and nothing outlives a run.
 
 A run has a folder, with a podman storage for each worker (container names are unique per storage), and a variable that
 every process it starts inherits. `end` kills what still has the variable, unmounts what lies below the folder, and

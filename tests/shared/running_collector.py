@@ -103,7 +103,7 @@ async def idle(watch: Watch, *, wait_s: float = 60, traffic: Any = None, **setti
 
 @asynccontextmanager
 async def collecting(watch: Watch, **given: Any) -> AsyncIterator[Watch]:
-    """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
+    """Wait for answers as long as a busy machine may need, unless the test is about those that do not come."""
     async with idle(watch, **given) as collector:
         task = asyncio.create_task(collector.run())
         try:

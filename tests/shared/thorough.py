@@ -6,7 +6,7 @@ import os
 
 FULL = "SPARKDASH_FULL" in os.environ
 SHARE = 5
-"""What `make test` divides by."""
+"""Divisor of `make test`."""
 
 
 def tries(number: int) -> int:

@@ -29,7 +29,7 @@ LEFT_OUT = ("sparkdash.tui",)
 LATE = (
     "encodings.idna", "httpcore", "pydantic.v1", "sqlite3",
 )  # fmt: skip
-"""What is imported in the middle of something."""
+"""Modules that are imported in the middle of something."""
 
 
 def load() -> None:

@@ -45,7 +45,7 @@ async def asking(url: str, tokens: int) -> AsyncIterator[asyncio.Task[httpx.Resp
 async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
     make_profile: MakeProfile, read_metrics: Callable[[str], Awaitable[Scrape]]
 ) -> None:
-    """Twenty minutes in small steps in which every counter is flat; then the whole prompt counts with the first token."""
+    """Every counter is flat for twenty minutes of small steps; then the whole prompt counts with the first token."""
     scrapes: list[tuple[float, Scrape]] = []
     clock = LeapingClock(turns=50)
     async with (

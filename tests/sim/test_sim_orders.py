@@ -1,4 +1,4 @@
-"""What a prompt may order: a call of an offered tool, what it returned said again, and an answer's length."""
+"""Orders in a prompt: a call of an offered tool, its result said again, and an answer's length."""
 
 from __future__ import annotations
 

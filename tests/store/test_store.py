@@ -89,7 +89,7 @@ async def test_a_swap_is_kept_with_the_nodes_of_its_target(tmp_path: Path) -> No
 
 
 async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) -> None:
-    """What was written then is older than what was written since, whatever it says; in times, in memory and in what is forgotten."""
+    """Earlier records are older, whatever their clock says: in times, in memory and in what is forgotten."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         for n in range(9_000_000, 9_000_005):

@@ -1,4 +1,4 @@
-"""What an earlier daemon left running: adopted when it is what the catalog says and answers, else put away."""
+"""Engines that an earlier daemon left: adopted when the catalog has them and they answer, else put away."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_a_server_that_wants_a_key_is_told_as_such(house: Any, new_foreign
 
 
 async def test_a_server_that_has_no_list_is_there_all_the_same(house: Any, new_foreign: Any, far: Any) -> None:
-    """Its 404 is an answer: it is not taken for gone."""
+    """A 404 is an answer: the server is not taken for gone."""
     server = await new_foreign(None)
     await house.open(far(server.url, model_id="tei"))
     await house.leased("far")

@@ -238,7 +238,7 @@ MOVES = st.lists(st.tuples(st.sampled_from(["open", "close", "look"]), st.intege
 
 @given(MOVES)
 def test_nothing_ahead_of_a_reader_is_told(moves: list[tuple[str, int, int]]) -> None:
-    """Whatever the kernel reports, in whichever order; and of a file that nobody opened or closed nothing at all."""
+    """For any report of the kernel, in any order; and of a file that nobody opened or closed nothing at all."""
     files, is_open, closed = ReadFiles({0: SHARD, 1: SHARD}), [False, False], [False, False]
     for at, (move, number, position) in enumerate(moves):
         if move == "open":
@@ -259,7 +259,7 @@ def test_nothing_ahead_of_a_reader_is_told(moves: list[tuple[str, int, int]]) ->
     [(110, 10, 85, 0), (90, 20, 85, 5), (40, 60, 85, 55), (5, 20, 85, 20), (9, 60, 0, 1), (11, 60, 0, 0)],
 )
 def test_the_cache_is_in_the_way_by_what_free_memory_lacks(free: int, cached: int, takes: int, short: int) -> None:
-    """Of what the load still takes and the reserve of 10; never more than is cached."""
+    """Memory that the load still takes, and the reserve of 10; never more than is cached."""
     memory = Memory(total=128 * GIB, available=(free + cached) * GIB, free=free * GIB, page_cache=cached * GIB)
     assert cache_eviction.shortage(memory, takes * GIB, 10 * GIB) == short * GIB
     unknown = Memory(total=128 * GIB, available=free * GIB, free=free * GIB)

@@ -20,7 +20,7 @@ FOLDER = "engines/image@idofimage@a"
 
 @pytest.fixture
 def cache(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What an earlier start of `a` compiled."""
+    """Cache that an earlier start of `a` compiled."""
 
     async def image_id(_image: str) -> str:
         return "idofimage"
@@ -43,7 +43,7 @@ def model(name: str) -> dict[str, Any]:
 async def test_a_start_that_a_torn_cache_lets_fail_is_tried_once_without_it(
     house: Any, cache: Path, tmp_path: Path
 ) -> None:
-    """It comes up, the cache is gone, and both are told."""
+    """The engine comes up, the cache is gone, and both are told."""
     house.runtime.zoo["a"] = Behaviour(dies_of_cache=True)
     await house.served(make_profile("a", **model("a")), cache_dir=tmp_path)
     assert house.runtime.calls == [("start", "a"), ("start", "a")]

@@ -1,4 +1,4 @@
-"""What a person, a request with a wrong name, and a daemon that ends ask of the supervisor."""
+"""Orders of a person, a request with a wrong name, and a daemon that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leaves, why, and whether it fits, in plain figures. All in GiB; a box of 128 with 10 in reserve."""
+"""Evictions and fit in plain figures. All in GiB; a box of 128 with 10 in reserve."""
 
 from __future__ import annotations
 

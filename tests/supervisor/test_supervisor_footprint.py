@@ -1,4 +1,4 @@
-"""What a load takes is measured, kept, and only believed when it can be nobody else's."""
+"""Memory of a load is measured, kept, and only believed when it can be nobody else's."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_beside_another_engine_its_own_processes_are_the_figure() -> None:
 
 
 def test_beside_another_engine_the_driver_s_figures_take_its_growth_off() -> None:
-    """Its own processes are not known, its neighbour's are: 50 fell, 10 of them the neighbour's."""
+    """The engine's own processes are not known, its neighbour's are: 50 fell, 10 of them the neighbour's."""
     zero, now = look(80, others=20, beside="x"), look(30, others=30, beside="x")
     assert held_memory(zero, now, gpu=True) == (40 * GIB, Measure.AVAILABLE)
     assert why_spoilt(zero, now, 0) is None

@@ -1,4 +1,4 @@
-"""What becomes of engines and requests when the memory guard acts. The guard's own half is a stand-in that kills nobody."""
+"""Engines and requests when the memory guard acts. The guard's own half is a stand-in that kills nobody."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FakeGuard:
 
 @pytest.fixture
 def guard(house: Any) -> Iterator[FakeGuard]:
-    """Whose containers all have the pid of one process that really is there."""
+    """Guard whose containers all have the pid of one process that really is there."""
     there = subprocess.Popen(["sleep", "60"])
     house.runtime.pid = there.pid
     yield FakeGuard()
@@ -374,7 +374,7 @@ def _standing(house: Any) -> Any:
 
 
 async def test_an_engine_whose_profile_cannot_be_read_is_not_outside_the_guard(house: Any, guard: Any) -> None:
-    """It serves nobody, so that it goes first; then it is cleared away and no longer shown."""
+    """The engine serves nobody, so that it goes first; then it is cleared away and no longer shown."""
     await house.served(make_profile("a", gib=30), make_profile("b", gib=30), guard=guard)
     await house.close()
     again = FakeGuard()

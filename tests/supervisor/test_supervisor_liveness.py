@@ -126,7 +126,8 @@ STANDING: dict[str, tuple[EngineSignals, float, float, str]] = {
     "all processes stopped": (FROZEN, 0, LIMITS.stopped_s, "its processes are stopped; health route does not answer"),
     "one process stopped": (replace(HUNG, stopped=1, stopped_names=("A",)), 0, LIMITS.stopped_s,
                             "1 of its processes are stopped (A)"),
-    "hangs in the driver": (replace(HUNG, in_kernel=2), 0, LIMITS.voted_s, "2 of its processes in the kernel (state D)"),
+    "hangs in the driver": (replace(HUNG, in_kernel=2), 0, LIMITS.voted_s,
+                            "2 of its processes in the kernel (state D)"),
     "waiting while none runs": (replace(DARK, running=0.0, waiting=3.0, kv_used=0.0), 0, LIMITS.voted_s, ""),
     "a livelock at full power": (replace(HUNG, power_w=80.0, utilization=1.0), 1, LIMITS.plain_s, ""),
     "compilers": (COMPILING, 0, LIMITS.compiling_s, ""),
@@ -247,7 +248,7 @@ def test_a_server_that_queues_its_own_figures_for_ever_is_stuck_after_two_minute
 
 @dataclass
 class Box:
-    """What this box and this engine can tell."""
+    """Signs that this box and this engine can tell."""
 
     power: bool
     band: bool

@@ -37,7 +37,7 @@ TOLD = EngineFigures(
 
 @dataclass
 class Telemetry:
-    """What telemetry read last."""
+    """Last readings of telemetry."""
 
     told: dict[str, EngineFigures] = field(default_factory=dict)
     gpu: GpuFigures | None = None

@@ -28,7 +28,7 @@ from sparkdash.units import GIB
 RESERVE = 10 * GIB
 TOTAL = 128 * GIB
 MINE = 120 * GIB
-"""What is available while no engine runs and others take their usual share."""
+"""Available memory while no engine runs and others take their usual share."""
 SPARK2 = "spark2"
 SIZES = {
     "a": 80,
@@ -98,7 +98,7 @@ class Machine(RuleBasedStateMachine):
         self.running: set[str] = set()
         self.unstopped: set[str] = set()
         self.stuck: set[str] = set()
-        """Those of the running ones whose work does not move."""
+        """Running engines whose work does not move."""
         self.silent: set[str] = set()
         """Nodes that do not answer."""
         self.where: dict[str, tuple[str, ...]] = {}
@@ -111,11 +111,11 @@ class Machine(RuleBasedStateMachine):
         self.swaps: dict[str | None, moves.BeginSwap] = {}
         """Under way, by target."""
         self.copying: set[str | None] = set()
-        """Those that copy to other nodes, while whom they evict serves on."""
+        """Engines that copy to other nodes, while those that they evict serve on."""
         self.may_stop: set[str | None] = set()
         self.cancelling: set[str | None] = set()
         self.admitted: set[str | None] = set()
-        """Those that take memory: all of it, from then on."""
+        """Engines that take memory: all of it, from then on."""
         self.wished: str | None = None
 
     # The box.
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         self.leased[id_] = profile
 
     def nobody_was_overtaken(self, grant: moves.Grant) -> None:
-        """Whoever has waited as long as anyone may, was there before, and whose turn could come now, has its engine left alone."""
+        """The engine of a request that waited its full time, came first and could have its turn is left alone."""
         for id_, wants in self.waiting.items():
             overdue = self.since[id_] <= self.since[grant.id] and self.now - self.since[id_] >= PATIENCE.max_wait_s
             # An older one's swap begins, and its own comes after it; or its own copies, and all serve on meanwhile.
@@ -317,7 +317,7 @@ class Machine(RuleBasedStateMachine):
         return [target for target, touched in self.touched.items() if touched & nodes]
 
     def there_is_room(self, swap: moves.BeginSwap, node: str) -> None:
-        """What comes fits into what will be available on the node, and with all that stays into it."""
+        """A start fits into what will be available on the node, and with all that stays into it."""
         assert swap.target is not None
         there = {name for name in self.running | self.unstopped if node in self.where[name]}
         coming_here = {name for name, each in self.swaps.items() if name is not None and node in each.nodes}
@@ -465,7 +465,7 @@ class Machine(RuleBasedStateMachine):
         self.end_stuck(data.draw(st.sampled_from(sorted(self.stuck))))
 
     def end_stuck(self, name: str) -> None:
-        """Its repair ended it: if it is not parked, and nobody wanted it gone, nobody who waits for it is refused."""
+        """A repair ended it: if it is not parked, and nobody wanted it gone, nobody who waits for it is refused."""
         waiting = {id_ for id_, wants in self.waiting.items() if wants == name}
         self.gone(name)
         self.send(moves.EngineDied(name, FROZEN))
@@ -530,7 +530,7 @@ class Machine(RuleBasedStateMachine):
         self.send(moves.SwapFailed(target, ERROR))
 
     def on_its_way(self, *, admitted: bool) -> list[str | None]:
-        """Those whose drain and stops are over."""
+        """Transitions whose drain and stops are over."""
         mere = (None, "remote")
         return [
             target

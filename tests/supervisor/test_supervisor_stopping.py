@@ -134,7 +134,7 @@ async def test_a_port_that_another_nodes_program_has_is_passed_over(
 
 
 async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any) -> None:
-    """Its environment names owner and container, so that an orphan is known when its container is gone."""
+    """The environment names owner and container, so that an orphan is known when its container is gone."""
     await house.served(make_profile("a"))
     assert house.runtime.of("a").spec.env[ENV_MARK] == "us/sparkdash-a"
 

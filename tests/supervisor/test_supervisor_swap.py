@@ -81,7 +81,7 @@ async def test_figures_begin_after_the_warm_up_and_before_the_first_request(hous
 
 @pytest.mark.parametrize(("load_s", "seen_s"), [(0.04, 0.05), (0.3, 0.35), (30.0, 30.25)])
 async def test_an_engine_that_is_up_soon_is_not_kept_waiting(house: Any, load_s: float, seen_s: float) -> None:
-    """It is asked after 0.05, 0.15, 0.35, 0.75 s and so on, and from then on twice a second."""
+    """The engine is asked after 0.05, 0.15, 0.35, 0.75 s and so on, and from then on twice a second."""
     house.runtime.zoo["a"] = Behaviour(load_s=load_s)
     await house.served(make_profile("a"), no_progress_s=60)
     took = house.swaps()[-1].stage_s[SwapPhase.LOAD]

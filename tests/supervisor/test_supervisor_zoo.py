@@ -28,7 +28,7 @@ PAGE = BadAnswerError("a answered 200 with no JSON object: <html>.")
 
 
 async def meets(house: Any, trouble: UpstreamError) -> UpstreamError:
-    """What a request is left with that had this trouble with the engine of `a`."""
+    """Outcome of a request that had this trouble with the engine of `a`."""
 
     async def use() -> None:
         async with house.supervisor.lease("a", request_id="r", on_wait=lambda _: None):
@@ -310,7 +310,7 @@ async def test_dies_after_ready_is_seen_told_and_started_again(house: Any) -> No
 
 
 async def test_a_container_that_somebody_removed_is_told_as_that(house: Any) -> None:
-    """Its exit code is that of an engine which the kernel killed for want of memory; and it is no reason to park the profile."""
+    """The exit code is that of a kill by the kernel for want of memory; it is no reason to park the profile."""
     await house.open(make_profile("a"))
     for _ in range(2):
         await house.leased("a")

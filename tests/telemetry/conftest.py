@@ -50,7 +50,7 @@ def reading() -> Callable[..., Reading]:
 
 @pytest.fixture
 def between(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> Callable[..., Derived]:
-    """What is derived from two recorded scrapes, `seconds` apart."""
+    """Figures derived from two recorded scrapes, `seconds` apart."""
 
     def derive(
         kind: EngineKind, before: str, after: str, seconds: float = 5.0, names: MetricNames | None = None

@@ -19,7 +19,7 @@ def totals_look(at: float, generated: float, *, accepted: float = 0.0, started: 
 
 
 def test_a_warm_up_is_left_out_and_two_engines_add_up() -> None:
-    """What the first reading of an engine holds is its warm-up; the next engine begins at 0 again."""
+    """An engine's first reading holds its warm-up; the next engine begins at 0 again."""
     totals = EngineTotals()
     for _ in range(2):
         history = EngineHistory(totals)

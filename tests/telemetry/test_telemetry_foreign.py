@@ -88,7 +88,7 @@ async def test_the_figures_of_whatever_engine_it_is_are_read(
 
 
 async def test_the_acceptance_of_atlas_is_read_from_its_verified_drafts(new_engine: Any, looking: Looking) -> None:
-    """Of 100 more drafts of three tokens 40 have one accepted, 30 two, 20 three, 10 none."""
+    """100 more drafts of three tokens: 40 have one accepted, 30 two, 20 three, 10 none."""
     server = await new_engine()
     server.text = before = (DATA / "constructed-atlas.txt").read_text()
     for outcome, more in (("reject", 10), ("accept-1", 40), ("accept-2", 30), ("accept-3", 20)):
@@ -141,7 +141,7 @@ async def test_a_server_without_figures_is_no_fault_and_seldom_asked(
 
 
 async def test_another_engine_at_the_same_address_is_recognised_anew(new_engine: Any, looking: Looking) -> None:
-    """Its owner put llama.cpp where vLLM was: no figure reaches from one to the other."""
+    """The owner put llama.cpp where vLLM was: no figure reaches from one to the other."""
     server = await new_engine()
     server.text = "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n"
     async with looking(server) as looks:

@@ -39,7 +39,7 @@ class Truth:
         ]
 
     def exposition(self, now: float) -> str:
-        """What /metrics says at `now` seconds after the start."""
+        """/metrics at `now` seconds after the start."""
         since = self.restarts_at if now >= self.restarts_at else 0.0
         ttft = self.requests(since, now)
         hits = 64 * sum(1 for each in ttft if each < 1.0)

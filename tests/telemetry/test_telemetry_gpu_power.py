@@ -46,7 +46,7 @@ def test_one_figure_otherwise_and_it_is_not(change: dict[str, Any]) -> None:
 
 
 def test_one_look_is_not_enough() -> None:
-    """It may fall between two kernels."""
+    """A look may fall between two kernels."""
     assert not is_stuck([STUCK])
     assert is_stuck([STUCK, STUCK])
     assert not is_stuck([STUCK, HEALTHY])

@@ -96,7 +96,7 @@ async def test_a_fallback_is_told_once_and_not_with_each_request(box: Any) -> No
 
 
 async def test_an_engine_that_does_not_come_up_has_them_too(box: Any) -> None:
-    """Its own list in its order; those of a fallback (`far/safe` has `m`) are not followed."""
+    """The profile's own list in its order; those of a fallback (`far/safe` has `m`) are not followed."""
     box.engine.answers(500, {"error": {"message": "no"}})
     answer = await box.client.post(CHAT, json=TURNS | {"model": "down"})
     told = answer.json()["error"]
@@ -150,7 +150,7 @@ async def test_a_key_that_no_header_takes_is_named_and_not_shown(key: str, monke
 
 
 async def test_a_retry_after_beyond_all_numbers_is_a_day() -> None:
-    """What a service writes into its answer fails no request of ours."""
+    """A service's own headers fail no request of ours."""
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
     told = remote_refusal(far, 429, b"slow down", {}, "9" * 400)
     assert dict(problems.error_headers(told))[b"retry-after"] == b"86400"

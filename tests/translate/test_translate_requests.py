@@ -1,4 +1,4 @@
-"""What of a request of /v1/messages or /v1/responses reaches an engine that speaks chat completions, and what is named."""
+"""Requests of /v1/messages and /v1/responses for an engine that speaks chat completions alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_setting_arrives(asked: ChatRequest, sent: dict[str, Any]) -> None
 
 
 def test_thoughts_and_parallel_calls_of_earlier_turns_are_one_message() -> None:
-    """Their results follow, each by its id; pictures in them come as the user's, for want of a better place."""
+    """Results follow, each by its id; pictures in them come as the user's, for want of a better place."""
     thoughts = {"reasoning_content": "T", "reasoning": "T"}
     first = {"role": "assistant", "content": "a", **thoughts, "tool_calls": called("x", "y")}
     results = [{"role": "tool", "tool_call_id": one, "content": text} for one, text in ("x1", "y2")]
@@ -157,7 +157,7 @@ def test_a_question_that_would_be_another_one_is_refused(path: str, body: dict[s
 def test_what_an_engine_is_known_to_lack(
     kind: Any, version: str | None, given: Any, path: str, expected: bool | None
 ) -> None:
-    """A description is of one version of a server: Ollama has messages since 0.14. What the owner writes counts as it is."""
+    """A description is of one version of a server: Ollama has messages since 0.14. The owner's word counts."""
     engine = {"engine": kind} if isinstance(kind, str) else {"engine": "generic", "server": kind}
     profile = Profile.model_validate({"name": "p", "protocols": given, **engine})
     route = find_route(path)

@@ -1,4 +1,4 @@
-"""What can be done from a screen: a run, a pin, an edit, a dry run, a setting. Each is seen to reach the daemon."""
+"""Actions from a screen: a run, a pin, an edit, a dry run, a setting. Each is seen to reach the daemon."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class Gate:
 
 @pytest.mark.parametrize("stops", [(), ("gpt-oss-120b",)])
 async def test_enter_before_the_plan_begins_a_run_that_stops_nothing(stage: Any, box: Any, stops: Any) -> None:
-    """What stops an engine must be seen first: there enter counts once the plan is shown."""
+    """An order that stops an engine must be seen first: there enter counts once the plan is shown."""
     async with stage(box.snapshot(), size=(100, 30)) as on:
         on.daemon.run_plan = on.daemon.run_plan.model_copy(update={"stops": stops})
         on.daemon.start_run = gate = Gate(on.daemon.start_run)

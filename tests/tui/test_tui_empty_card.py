@@ -57,7 +57,7 @@ class WatchedBox:
 
 
 def test_profiles_that_fit_beside_the_reserve_are_counted() -> None:
-    """Those of unknown need, for two boxes, of another program, or that cannot run are not."""
+    """Profiles of unknown need, for two boxes, of another program, or that cannot run are not."""
     able = profile(110)
     listed = (able, profile(111), profile(None), profile(20, nodes=2), profile(20, cannot_run="why"))
     assert fitting(snapshot(*listed, profile(0, kind="openai"))) == [able]

@@ -54,7 +54,7 @@ def swap_mark(box: Any) -> TimelineMark:
 
 
 async def test_a_chart_shows_the_recorded_figure_with_its_marks_and_the_usage_below(stage: Any, box: Any) -> None:
-    """Of the box first; o charts a profile, p lays the period before over it."""
+    """The box comes first; o charts a profile, p lays the period before over it."""
     async with stage(box.snapshot(), size=WIDE) as on:
         on.daemon.marks = (swap_mark(box),)
         totals = UsageTotals(

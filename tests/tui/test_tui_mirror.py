@@ -36,7 +36,7 @@ def test_an_event_before_any_snapshot_is_refused(mirror: Mirror, box: Any) -> No
 
 
 def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: list[float]) -> None:
-    """What was known stays, and is old; the next item says that the link is back."""
+    """Known figures stay, and are old; the next item says that the link is back."""
     mirror.fold(box.snapshot())
     now[0] += 2
     mirror.fold(Disconnected())

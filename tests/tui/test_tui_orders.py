@@ -1,4 +1,4 @@
-"""What keys order, what is asked first, and what the question names."""
+"""Orders of keys, what is asked first, and what the question names."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
 
 
 async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: Any, box: Any) -> None:
-    """Who waits for an engine that is stopped while it loads is refused; none of them may finish."""
+    """Requests for an engine that is stopped while it loads are refused; none of them may finish."""
     async with stage(box.swapping()) as on:
         on.app.orders.stop()
         await on.settle()
@@ -308,7 +308,7 @@ async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box:
 
 
 async def test_an_engine_whose_file_was_edited_is_told_apart(stage: Any, box: Any) -> None:
-    """It serves what the file said before; using it again starts it anew."""
+    """The engine serves what the file said before; using it again starts it anew."""
     world = box.snapshot(engines={box.gpt: box.engine(fingerprint="older")})
     async with stage(world) as on:
         on.daemon.plans[box.gpt] = Plan(profile=box.gpt, evict=(box.gpt,), fits=True, expected_s=220.0)

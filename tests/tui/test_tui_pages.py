@@ -243,7 +243,7 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
 
 
 async def test_a_log_goes_on_when_the_daemon_is_back(stage: Any, box: Any) -> None:
-    """Its engine was adopted as it was: nothing else would have it read again."""
+    """The engine was adopted as it was: nothing else would have its log read again."""
     async with stage(box.snapshot()) as on:
         on.daemon.log[box.gpt] = ["INFO before"]
         on.daemon.cut = DaemonError("No daemon answers.")

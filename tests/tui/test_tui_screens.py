@@ -145,7 +145,7 @@ def test_what_must_be_seen_and_is_not_is_found() -> None:
 
 
 def test_of_a_page_under_a_dialog_only_the_dialog_is_judged() -> None:
-    """Its own frame must be whole; the frames below it are covered."""
+    """The dialog's own frame must be whole; the frames below it are covered."""
     covered = [*WHOLE[:2], "│ decode   ╭ help ────────╮ GiB of 121.7 │        ",
                "├──────────│ j k  moves   │端 12.0         │      ",
                "│ coder…mtp╰─ esc closes ─╯                │      ", *WHOLE[5:]]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What people saw wrong on the dashboard: each once, at the size where it was seen."""
+"""Faults that people saw on the dashboard: each once, at the size where it was seen."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_a_cut_between_two_workers_is_told_although_this_box_reaches_both(spark:
 
 
 def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark: HostDaemon, four: TwoHosts) -> None:
-    """Its cable is pulled; the engine of the other two boxes keeps answering."""
+    """The box's cable is pulled; the engine of the other two boxes keeps answering."""
     up(spark, "left")
     up(spark, "right")
     four.run("c", "ip", "link", "set", "ve", "down")

@@ -1,4 +1,4 @@
-"""What breaks between two hosts while an engine is under way: named to the user, and cleaned up on both sides."""
+"""Breaks between two hosts while an engine is under way: named to the user, and cleaned up on both sides."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_killed_while_weights_are_copied_the_next_start_sends_the_rest(
 
 
 def stock_there(daemon: HostDaemon) -> dict[str, dict[str, bool]]:
-    """What the other node has of the pair."""
+    """Stock of the pair on the other node."""
     told: dict[str, dict[str, bool]] = daemon.get("/api/shelf")["stock"][NAME]["nodes"]
     return told
 

@@ -114,7 +114,7 @@ def test_a_daemon_that_is_killed_finds_the_pair_again_and_it_answers(spark: Host
 def test_a_profile_for_one_host_takes_the_place_of_the_pair_and_another_comes_beside_it_on_the_other_host(
     spark: HostDaemon, hosts: TwoHosts
 ) -> None:
-    """Of the pair nothing is left on either."""
+    """Nothing of the pair is left on either."""
     with ask(spark, "solo-one", max_tokens=2) as answer:
         assert json.load(answer)["choices"]
     assert (hosts.containers("a").keys(), hosts.containers("b")) == ({"sparkdash-solo-one"}, {})

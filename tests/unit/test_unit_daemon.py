@@ -19,7 +19,7 @@ from sparkdash.errors import HostError
 
 @pytest.mark.parametrize("stop_engines", [True, False])
 async def test_the_daemon_ends_also_when_an_engine_will_not(stop_engines: bool) -> None:
-    """Who asked for both ends is not left with a daemon that serves on as if nothing had been said."""
+    """A request for both ends does not leave a daemon that serves on as if nothing had been said."""
     told: list[str] = []
 
     async def stop(_profile: str | None) -> None:
@@ -61,7 +61,7 @@ async def test_files_are_read_once_they_are_whole(
 
 
 async def test_a_reading_that_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks meanwhile gets what held before."""
+    """A caller meanwhile gets what held before."""
     monkeypatch.setattr(reloading, "ANSWER_S", 0.01)
     daemon = SimpleNamespace(reload_lock=asyncio.Lock())
     async with daemon.reload_lock:

@@ -157,7 +157,7 @@ def test_which_models(allowed: tuple[str, ...], names: tuple[str, ...], may: boo
 
 
 def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
-    """It is moved aside once it is too large; every line is JSON, and only the owner's."""
+    """A log that is too large is moved aside; every line is JSON, and only the owner's."""
     path = tmp_path / "state" / "audit.jsonl"
     for number in range(30):
         keyring.append_entry(path, {"n": number, "said": "ü\n"}, limit=200)
@@ -169,7 +169,7 @@ def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
 
 
 def test_nobody_else_may_touch_the_lock(tmp_path: Path) -> None:
-    """Whoever may lock the file keeps the owner from revoking a key. A lock of an older version is closed, too."""
+    """A user who may lock the file keeps the owner from revoking a key. A lock of an older version is closed, too."""
     path = tmp_path / "keys.json"
     path.with_suffix(".lock").touch(mode=0o644)
     keyring.add_key(path, Key(name="a", sha256=digest("x")))

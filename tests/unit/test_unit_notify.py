@@ -1,4 +1,4 @@
-"""What systemd hears from the daemon, through a real datagram socket."""
+"""Words of the daemon to systemd, through a real datagram socket."""
 
 from __future__ import annotations
 

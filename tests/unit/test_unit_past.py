@@ -1,4 +1,4 @@
-"""What the daemon hands out of the time before its start, and what it records."""
+"""Figures that the daemon hands out of the time before its start, and what it records."""
 
 from __future__ import annotations
 

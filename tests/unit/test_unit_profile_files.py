@@ -53,7 +53,7 @@ def files(*folders: Path) -> ProfileFiles:
 
 
 async def test_a_folder_that_hangs_blocks_no_caller_and_is_read_once_it_answers(mount: Mount) -> None:
-    """What it held stays, and one thread waits for it."""
+    """The folder's profiles stay, and one thread waits for it."""
     seen = files(mount.folder)
     await seen.look(PATIENCE_S)
     assert set(seen.catalog().profiles) == {"far"}

@@ -81,7 +81,7 @@ def test_a_profile_is_shown_without_its_secrets_silenced_or_not() -> None:
 
 
 def test_the_first_secret_is_named_by_its_place_unless_it_is_silenced() -> None:
-    """What a refusal to start says."""
+    """A refusal to start says so."""
     assert secret_at(LITERAL.replace(silence={})) == "env.HF_TOKEN"
     assert secret_at(LITERAL) is None
 

@@ -23,7 +23,7 @@ def test_policy_holds_at_once_and_what_the_daemon_was_built_with_waits() -> None
 
 
 def test_a_guard_is_not_switched_off_or_on() -> None:
-    """It is a thread, begun with the daemon; `warn` and `act` are one word to it."""
+    """The guard is a thread, begun with the daemon; `warn` and `act` are one word to it."""
     assert compare_settings(NOW, Settings(guard="off")).waiting == ("guard",)
     assert compare_settings(Settings(guard="off"), NOW).waiting == ("guard",)
     assert compare_settings(NOW, Settings(guard="warn")).taken == ("guard",)
@@ -35,7 +35,7 @@ def test_every_live_key_is_a_setting() -> None:
 
 
 async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
-    """It is read again whenever any profile is edited, too."""
+    """The file is read again whenever any profile is edited, too."""
     (tmp_path / "config.toml").write_text("# what `load` makes of it\n")
     told: list[Notice] = []
     file: list[Settings | ProfileError] = [Settings(port=9000)]

@@ -52,7 +52,7 @@ def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
 def test_a_pipe_that_takes_a_files_place_meanwhile_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came between the look at the file and the opening."""
+    """The pipe came between the look at the file and the opening."""
     os.mkfifo(pipe := tmp_path / "pipe")
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", lambda _path: os.stat(__file__))  # noqa: PTH116 - Path's is the one replaced
@@ -88,7 +88,7 @@ def test_a_pipe_in_place_of_a_file_is_an_error_that_names_it(read: Callable[[Pat
 
 
 def test_modules_read_files_by_the_one_function() -> None:
-    """What the kernel writes, what ships with sparkdash, and what it wrote a moment ago are read without."""
+    """Files of the kernel, of sparkdash itself, and those written a moment ago are read without."""
     found = set()
     for path in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -19,5 +19,5 @@ ACT, BASE, MODEL, ASK = sys.argv[1:]
 
 
 def read(arguments: str) -> str:
-    """What the note says that a call's arguments, JSON, name."""
+    """Read the note that a call's arguments (JSON) name."""
     return Path(json.loads(arguments)["path"]).read_text()

@@ -27,9 +27,9 @@ class FakeReader:
         self.reading = GpuReading(None)
         self.page_cache: int | None = None
         self.contiguities: list[Contiguity] = []
-        """What looks at the free blocks give, one after the other; the last one stays."""
+        """Free blocks that looks give, one after the other; the last one stays."""
         self.own: int | None = None
-        """What each engine's processes hold, where a test says otherwise than `sizes`."""
+        """Bytes of each engine's processes, where a test says otherwise than `sizes`."""
 
     def memory(self) -> Memory:
         held = sum(self.sizes.get(name, 0) for name in self.runtime.running())

@@ -84,6 +84,6 @@ class FakeClock:
         raise AssertionError(f"it never ended: {self._told()}")
 
     def _told(self) -> str:
-        """What is under way, for a test that waited in vain."""
+        """Work under way, for a test that waited in vain."""
         tasks = [f"{task.get_name()} in {task.get_stack()}" for task in asyncio.all_tasks()]
         return f"{self.asking()} asking, {self.threads()} threads, {len(self._sleepers)} sleepers; {tasks}"

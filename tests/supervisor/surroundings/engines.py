@@ -19,7 +19,7 @@ def pid_of(profile: str) -> int:
 
 @dataclass
 class Behaviour:
-    """What one profile's engine does."""
+    """Behaviour of one profile's engine."""
 
     load_s: float = 3.0
     never_ready: bool = False
@@ -37,7 +37,7 @@ class Behaviour:
     heartbeat: bool = False
     """Says the same line for ever."""
     leftovers: Leftovers = field(default_factory=Leftovers)
-    """What its stop finds besides."""
+    """Leftovers that its stop finds."""
     says: str = ""
     """Answers instead of its greeting, divided by "|"; each is given once, the last one always."""
     dies_of_cache: bool = False

@@ -42,7 +42,7 @@ def make_profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
 
 
 def make_catalog(*profiles: Profile, problems: tuple[ProfileProblem, ...] = ()) -> Catalog:
-    """These profiles, and what is wrong with others."""
+    """Catalog of these profiles, and what is wrong with others."""
     return Catalog({p.name: p for p in profiles}, problems)
 
 
@@ -81,7 +81,7 @@ class House:
         self.on_fact: Callable[[Fact], object] = lambda _: None
         """Called within the supervisor's own step, before anyone else runs."""
         self.began: list[tuple[str, EngineState | None]] = []
-        """Whose figures were to begin, and the state that its engine had then."""
+        """Profiles whose figures were to begin, and the state that their engine had then."""
         self.supervisor: Supervisor
         self._running: asyncio.Task[None] | None = None
         self._ids = count(1)
@@ -181,7 +181,7 @@ class House:
         return lease
 
     async def refused(self, name: str) -> SparkdashError:
-        """What a request for `name` is refused with, once all that follows is over."""
+        """Refusal of a request for `name`, once all that follows is over."""
         (result,) = await self.clock.drive(asyncio.gather(self.ask(name).granted(), return_exceptions=True))
         assert isinstance(result, SparkdashError), result
         await self.settled()
@@ -261,7 +261,7 @@ class Asking:
 
 
 class SecondNode:
-    """This box and spark2, whose memory nobody takes."""
+    """Our box and spark2, whose memory nobody takes."""
 
     names = (LOCAL, "spark2")
     cables: Mapping[str, frozenset[str]] = {}

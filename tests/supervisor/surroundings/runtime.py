@@ -27,7 +27,7 @@ class FakeRuntime:
         self.present = {"image"}
         self.missing = False
         self.refuses: dict[str, HostError] = {}
-        """What is known to keep a profile from its start."""
+        """Errors that keep a profile from its start."""
         self.gate: asyncio.Event | None = None
         """Starts and stops take until it is set."""
         self.pid: int | None = None
@@ -37,7 +37,7 @@ class FakeRuntime:
         self.out_of_reach = False
         """Stops do nothing: the daemon that would stop is dead."""
         self.deaf = False
-        """Whoever follows a log loses it at once."""
+        """Followers of a log lose it at once."""
         self.calls: list[tuple[str, str]] = []
         """(start or stop, profile) in order."""
 

@@ -45,7 +45,7 @@ DIED = EngineError("It died.", code="engine_crash")
 
 @dataclass(frozen=True)
 class Model:
-    """What one profile's engine really does. GiB and seconds."""
+    """Behaviour of one profile's engine. GiB and seconds."""
 
     name: str
     steady: float
@@ -143,7 +143,7 @@ class Box:
         """Nothing is known of its free blocks."""
 
     def memory(self) -> Any:
-        """What /proc/meminfo tells: page cache has taken most of what is free, and MemAvailable counts it."""
+        """Figures of /proc/meminfo: page cache has taken most of what is free, and MemAvailable counts it."""
         cache = max(0, self.available) * 3 // 4
         return SimpleNamespace(total=TOTAL, available=self.available, free=self.available - cache, page_cache=cache)
 
@@ -154,7 +154,7 @@ class Box:
         return engine
 
     def release(self, engine: Engine) -> None:
-        """Its container is gone; the driver gives the memory back in its own time, and once in a while not all."""
+        """The container is gone; the driver gives the memory back in its own time, and once in a while not all."""
         held, dead = engine.held(self.now), self.now + guard_rules.KILL_S
         most = max(held, engine.held(dead))
         kind = self.rng.random()
@@ -181,7 +181,7 @@ def nothing() -> None:
 
 
 class Sleep:
-    """What the real code awaits: hands the seconds to whoever drives it."""
+    """Awaitable of the real code: hands the seconds to whoever drives it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -113,16 +113,16 @@ class Aware:
         self.judge, self.looking = Rules(guard_decisions.rule_floors(FLOORS)), False
 
     def short(self, _name: str) -> AdmissionError | None:
-        """What `GuardedEngines` says."""
+        """As `GuardedEngines` says."""
         short = self.box.available < FLOORS.hold
         return AdmissionError("Memory is short.", code="memory_low") if short else None
 
     def others_that_load(self, *, but: str, on: Any = None) -> list[Any]:
-        """What `EngineRegistry.loading` says."""
+        """As `EngineRegistry.loading` says."""
         return [self.registry.engines[name] for name in self.loading if name != but]
 
     def holds(self, container: str) -> HeldMemory | None:
-        """What `stopping.holds` measures; of some nobody can tell."""
+        """As `stopping.holds` measures; None of some."""
         blind = Random(f"blind {container} {self.plan.seed}").random() < 0.3
         return None if blind else HeldMemory(int(self.loading[container].held(self.box.now) * GIB), self.box.available)
 
@@ -244,7 +244,7 @@ class Aware:
             self.send(moves.SwapFailed(life.begun.target, error))
 
     async def _change(self, swap: moves.BeginSwap) -> None:
-        """What the transition does, in its order."""
+        """Steps of the transition, in its order."""
         for name in swap.evict:
             saves = self.box.rng.uniform(0, SAVES_S) if self.quick else 0.0
             await Sleep(saves + self.box.rng.uniform(0.5, 5))

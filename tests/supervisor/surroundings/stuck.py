@@ -18,7 +18,7 @@ FOLDER = "/var/lib/evidence/a"
 
 @dataclass
 class Signs:
-    """What can be seen of one engine; a fresh one makes progress."""
+    """Signs of one engine; a fresh one makes progress."""
 
     moves: bool = True
     holds: bool = False

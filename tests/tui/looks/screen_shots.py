@@ -31,15 +31,15 @@ FIRST = (120, 40)
 
 @dataclass(frozen=True)
 class State:
-    """What a screen shows, and how it came to that."""
+    """State of a screen, and how it came to that."""
 
     told: Callable[[Any], Any]
-    """What the daemon tells: the builders' world in, a snapshot, an error, or a tuple of items out."""
+    """The daemon's telling: the builders' world in, a snapshot, an error, or a tuple of items out."""
     keys: tuple[str, ...] = ()
     prepare: Callable[[Any, Any], None] | None = None
     """Fills the scripted link with the answers to what the screen asks: world and link in."""
     then: Callable[[Any], tuple[Any, ...]] | None = None
-    """What is told once the keys are pressed."""
+    """Items that are told once the keys are pressed."""
     later_s: float = 0.0
     """Time that passes after that."""
     until: str = ""

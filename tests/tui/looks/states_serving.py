@@ -155,7 +155,7 @@ def huge(box: Any) -> Any:
 
 
 def not_a_number(box: Any) -> Any:
-    """What is left of figures that a broken engine tells as no numbers: most are unknown, some are below zero."""
+    """Figures that a broken engine tells as no numbers: most are unknown, some are below zero."""
     sample = box.sample()
     values = {metric: -1.0 for place, metric in enumerate(Metric) if place % 4 == 3}
     gpu = sample.gpu.replace(utilization=None, power_w=None, temperature_c=None, sm_clock_mhz=None)
