@@ -101,10 +101,11 @@ class SimulatedGauges:
 
 
 Sample = tuple[str, Mapping[str, object], float]
+LABEL = "# SIMULATED: no engine was measured, every figure is invented.\n"
 
 
 def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
-    """Samples with vLLM's names, in its order."""
+    """Samples with vLLM's names, in its order, under a comment that says what they are."""
     own = {"engine": "0", "model_name": gauges.model}
     samples: list[Sample] = [("process_start_time_seconds", {}, STARTED)]
     samples += [(f"vllm:{name}", {**own, **labels}, value) for name, labels, value in _figures(counters, gauges)]
@@ -115,7 +116,7 @@ def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
         "kv_cache_size_tokens": size, "num_gpu_blocks": gauges.blocks, "prefix_caching_hash_algo": "sha256",
         "engine": "0",
     }  # fmt: skip
-    return "".join(map(_line, [*samples, ("vllm:cache_config_info", cache, 1)]))
+    return LABEL + "".join(map(_line, [*samples, ("vllm:cache_config_info", cache, 1)]))
 
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})

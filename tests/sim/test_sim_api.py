@@ -116,6 +116,11 @@ async def test_the_adapter_finds_every_name_that_it_looks_for(
     assert seen.info("vllm:cache_config_info")[0]["kv_cache_size_tokens"] == "262144"
 
 
+async def test_the_page_of_metrics_says_that_it_is_simulated(http: httpx.AsyncClient) -> None:
+    """In a comment, so that no reader of vLLM's figures takes it for one of them."""
+    assert (await http.get("/metrics")).text.startswith("# SIMULATED: ")
+
+
 async def test_no_speculation_no_series(make_profile: Callable[..., Profile], read_metrics: Any) -> None:
     async with serving(make_profile()) as (_, url):
         assert not [name for name in (await read_metrics(url)).samples if "spec_decode" in name]
