@@ -33,7 +33,6 @@ def test_each_recorded_request_becomes_the_chat_that_an_engine_would_get() -> No
         given = {tool.get("type") for tool in one["body"].get("tools") or ()} - {
             None,
             "function",
-            "custom",
             "namespace",
         }
         assert {f"tool {kind}" for kind in given} == {word for word in chat.left_out if word.startswith("tool ")}

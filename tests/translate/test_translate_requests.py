@@ -93,12 +93,12 @@ def test_thoughts_and_parallel_calls_of_earlier_turns_are_one_message() -> None:
     ]  # fmt: skip
 
 
-def test_tools_of_a_text_and_of_a_namespace_keep_their_names() -> None:
-    """`apply_patch` takes a text, which a chat's function has as an argument; the answer is turned back."""
+def test_tools_of_a_namespace_keep_their_names() -> None:
+    """A tool whose input is a text has no place in a chat, and is named."""
     custom = {"type": "custom", "name": "apply_patch", "description": "d"}
     made = responses(tools=[custom, {"type": "namespace", "name": "agents", "tools": [FUNCTION]}])
-    assert [tool["function"]["name"] for tool in made.body["tools"]] == ["apply_patch", "agents__w"]
-    assert (made.custom_tools, made.namespaces) == ({"apply_patch"}, {"agents__w": ("agents", "w")})
+    assert [tool["function"]["name"] for tool in made.body["tools"]] == ["agents__w"]
+    assert (made.left_out, made.namespaces) == (["tool custom"], {"agents__w": ("agents", "w")})
 
 
 @pytest.mark.parametrize(

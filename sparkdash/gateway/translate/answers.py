@@ -302,7 +302,7 @@ class ResponsesAnswer(ChatAnswer):
                 yield self._of(item, "response.output_text.delta", content_index=0, delta=piece, logprobs=logprobs)
             case "reasoning":
                 yield self._of(item, "response.reasoning_text.delta", content_index=0, delta=piece)
-            case _ if item.name not in self._chat.custom_tools:
+            case _:
                 yield self._of(item, "response.function_call_arguments.delta", delta=piece)
 
     def _close(self, item: Item) -> Iterator[bytes]:
@@ -312,10 +312,6 @@ class ResponsesAnswer(ChatAnswer):
                 yield self._of(item, "response.output_text.done", content_index=0, text=item.text, logprobs=logprobs)
             case "reasoning":
                 yield self._of(item, "response.reasoning_text.done", content_index=0, text=item.text)
-            case _ if item.name in self._chat.custom_tools:
-                text = _custom_input(item)
-                yield self._of(item, "response.custom_tool_call_input.delta", delta=text)
-                yield self._of(item, "response.custom_tool_call_input.done", input=text)
             case _:
                 done = {"arguments": item.text, "name": item.name}
                 yield self._of(item, "response.function_call_arguments.done", **done)
@@ -362,13 +358,6 @@ class ResponsesAnswer(ChatAnswer):
             case "reasoning":
                 content = [self._part(item, item.text)] if is_whole else []
                 return common | {"type": "reasoning", "summary": [], "content": content}
-            case _ if item.name in self._chat.custom_tools:
-                return common | {
-                    "type": "custom_tool_call",
-                    "call_id": item.call_id,
-                    "name": item.name,
-                    "input": _custom_input(item) if is_whole else "",
-                }
         space, name = self._chat.namespaces.get(item.name, (None, item.name))
         call = {"type": "function_call", "call_id": item.call_id, "name": name, "arguments": item.text}
         return common | call | ({"namespace": space} if space else {})
@@ -401,12 +390,6 @@ def _input(item: Item) -> Any:
         return json.loads(item.text or "{}")
     except (ValueError, RecursionError):
         return {"arguments": item.text}
-
-
-def _custom_input(item: Item) -> str:
-    given = _input(item)
-    text = given.get("input") if isinstance(given, dict) else None
-    return text if isinstance(text, str) else item.text
 
 
 def _logprobs(given: list[Any]) -> list[Body]:

@@ -32,8 +32,6 @@ class ChatRequest:
     body: Body = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Keys and content that a chat does not carry, in the client's words."""
-    custom_tools: set[str] = field(default_factory=set)
-    """Tools whose input is a text, which the chat has as the argument `input`."""
     namespaces: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Namespace and name of each tool that came in one, by its name in the chat."""
 
@@ -141,7 +139,7 @@ def _write_responses(asked: Body, made: ChatRequest) -> None:
     if tools:
         made.body["tools"] = [_function(tool) for tool in tools]
     choice = asked.get("tool_choice")
-    if isinstance(choice, Mapping) and choice.get("type") in ("function", "custom"):
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
         made.body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
     elif isinstance(choice, str):
         made.body["tool_choice"] = choice
@@ -177,12 +175,12 @@ def _conversation(items: Iterable[Body], made: ChatRequest) -> Iterator[Body]:
     for item in items:
         if (piece := _assistants(item, made)) is None or ("content" in piece and answer.has_spoken):
             yield from answer.taken()
-        if item.get("type") not in _OUTPUTS and pictures:
+        if item.get("type") != _OUTPUT and pictures:
             yield {"role": "user", "content": pictures}
             pictures = []
         if piece is not None:
             answer.add(piece)
-        elif item.get("type") in _OUTPUTS:
+        elif item.get("type") == _OUTPUT:
             result, more = _result(item.get("output", ""), made)
             yield {"role": "tool", "tool_call_id": item["call_id"], "content": result}
             pictures += more
@@ -193,7 +191,7 @@ def _conversation(items: Iterable[Body], made: ChatRequest) -> Iterator[Body]:
         yield {"role": "user", "content": pictures}
 
 
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_OUTPUT = "function_call_output"
 
 
 class _Answer:
@@ -234,9 +232,6 @@ def _assistants(item: Body, made: ChatRequest) -> Body | None:
         case "function_call":
             name = f"{item['namespace']}__{item['name']}" if item.get("namespace") else item["name"]
             return {"tool_calls": [_call(item["call_id"], name, item.get("arguments", "{}"))]}
-        case "custom_tool_call":
-            arguments = json.dumps({"input": item.get("input", "")}, ensure_ascii=False)
-            return {"tool_calls": [_call(item["call_id"], item["name"], arguments)]}
     return None
 
 
@@ -256,10 +251,6 @@ def _flat(tools: Iterable[Body], made: ChatRequest) -> Iterator[Body]:
                 name = f"{tool['name']}__{inner['name']}"
                 made.namespaces[name] = (tool["name"], inner["name"])
                 yield inner | {"name": name}
-        elif tool.get("type") == "custom":
-            made.custom_tools.add(tool["name"])
-            text = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-            yield {"type": "function", "parameters": text, **{key: tool.get(key) for key in ("name", "description")}}
         else:
             yield tool
 
