@@ -273,3 +273,30 @@ async def test_the_captured_answer_is_the_owners_alone_and_without_secrets(house
     file = kept.path.with_name("captured-answers.jsonl")
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(file.read_text())["text"] == "the key is [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("/v1/completions", {"prompt": "hi"}),
+        ("/v1/responses", {"input": "hi"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}]}),
+    ],
+)
+async def test_an_answer_is_kept_as_the_same_text_streamed_and_whole(
+    house: Any, kept: Capture, tools: Any, path: str, body: dict[str, Any]
+) -> None:
+    """In each protocol, so that a replay can be compared with it."""
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    async with tools.simulated_engine(house):
+        for stream in (True, False):
+            kept.done.clear()  # type: ignore[attr-defined]
+            answer = await house.client.post(path, json={"model": "alpha", limit: 9, **body, "stream": stream})
+            assert answer.status_code == 200, answer.text
+            await asyncio.to_thread(kept.done.wait)  # type: ignore[attr-defined]
+    lines = kept.path.with_name("captured-answers.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    assert len(texts) == 2
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("This is a simulated answer")
