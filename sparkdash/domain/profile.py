@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -158,10 +159,8 @@ class SimSpec(Frozen):
     """Factor by which everything runs faster; for tests."""
     fault: str | None = None
     """Name of a fault (sparkdash.sim.faults)."""
-    fault_after_s: float | None = Field(default=None, ge=0)
-    """Serving time until the fault begins; not for faults of the start."""
     fault_after_tokens: int | None = Field(default=None, ge=1)
-    """Token of an answer with which the fault begins; not for faults of the start."""
+    """Token of an answer with which the fault begins; None: at once."""
 
 
 class FixName(StrEnum):
@@ -527,8 +526,9 @@ class Profile(Frozen):
             return self.sim.load_s / self.sim.time_scale
         return next((row.start_s for row in self.published if row.start_s is not None), None)
 
-    def replace(self, **changes: object) -> Self:
-        made = super().replace(**changes)
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy as pydantic does, without the fingerprint, which the changes may change."""
+        made = super().model_copy(update=update, deep=deep)
         made.__dict__.pop("fingerprint", None)
         return made
 

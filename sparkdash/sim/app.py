@@ -1,8 +1,7 @@
-"""Routes of a simulated engine, and the moment at which its fault begins."""
+"""Routes of a simulated engine."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -12,54 +11,14 @@ from typing import Any
 import sparkdash
 from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.engines import argv
-from sparkdash.errors import ProfileError
 from sparkdash.sim import formats, prompt, prose
 from sparkdash.sim.engine import RefusedError, SimulatedEngine, bad_json, too_long, too_many, unknown_model
-from sparkdash.sim.faults import AT_START, Behaviour, behaviour
+from sparkdash.sim.faults import Behaviour, behaviour
 from sparkdash.sim.formats import NEWER, PROTOCOLS, GeneratedAnswer, GenerationRoute, compact
 from sparkdash.sim.http_server import HttpRequest, HttpResponse
 from sparkdash.sim.metrics import SimulatedGauges, exposition
 from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, token_id, tokenize
 from sparkdash.units import GIB
-
-
-class FaultTrigger:
-    """Begins the fault of a profile's `sim`: at once, after some seconds, or after some tokens of one answer.
-
-    With both times it begins at whichever comes first.
-    """
-
-    def __init__(self, engine: SimulatedEngine, clock: SimulationClock, spec: SimSpec) -> None:
-        """Raises ProfileError: no such fault, or one of the start that is to begin later."""
-        self._engine = engine
-        self._clock = clock
-        self._coming: Behaviour | None = behaviour(spec.fault)
-        is_timed = spec.fault_after_s is not None or spec.fault_after_tokens is not None
-        if is_timed and spec.fault in AT_START:
-            raise ProfileError(
-                f"The fault {spec.fault!r} cannot begin while the engine serves.",
-                code="unknown_fault",
-                hint="Set the profile's sim.fault without fault_after_s and fault_after_tokens.",
-            )
-        self._after_s = None if spec.fault_after_s is None else spec.fault_after_s / spec.time_scale
-        self._after_tokens = spec.fault_after_tokens
-        engine.on_tokens = self._produced
-        if self._after_s is None and self._after_tokens is None:
-            self._begin()
-
-    async def run(self) -> None:
-        if self._after_s is not None:
-            await self._clock.sleep_until(self._clock.now() + self._after_s)
-            self._begin()
-
-    def _produced(self, tokens: int) -> None:
-        if self._after_tokens is not None and tokens >= self._after_tokens:
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._coming is not None:
-            coming, self._coming = self._coming, None
-            self._engine.behaviour = coming
 
 
 KV_SHARE = 0.25
@@ -71,7 +30,7 @@ Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class App:
-    """Routes of one profile's engine. `handle` goes to the HTTP server, `run` to a task."""
+    """Routes of one profile's engine. `handle` goes to the HTTP server, `engine.run` to a task."""
 
     def __init__(self, profile: Profile, clock: SimulationClock | None = None) -> None:
         """Raises ProfileError for a fault that the zoo does not know."""
@@ -83,7 +42,10 @@ class App:
         clock = clock or SimulationClock()
         seats = argv.parse_token_count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
         self.engine = SimulatedEngine(SimulatedTiming(spec), cache, clock, seats=seats)
-        self.trigger = FaultTrigger(self.engine, clock, spec)
+        self._fault = behaviour(spec.fault)
+        self._fault_after_tokens = spec.fault_after_tokens or 0
+        self.engine.on_tokens = self._produced
+        self._produced(0)
         self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)
         self._created = int(time.time())
         self._routes: dict[str, dict[str, Route]] = {
@@ -105,10 +67,10 @@ class App:
     def behaviour(self) -> Behaviour:
         return self.engine.behaviour
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.engine.run())
-            tasks.create_task(self.trigger.run())
+    def _produced(self, tokens: int) -> None:
+        """Begin the fault with this token of an answer, or at once where none is named."""
+        if tokens >= self._fault_after_tokens:
+            self.engine.behaviour = self._fault
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         methods = self._routes.get(request.path.rstrip("/") or "/")

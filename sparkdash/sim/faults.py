@@ -23,23 +23,17 @@ class Behaviour:
 
 HEALTHY = Behaviour()
 
-AT_START: dict[str, Behaviour] = {
+ZOO: dict[str, Behaviour] = {
     # its load stops at half of the weights and says nothing more; the port never answers
     "never-ready": Behaviour(stuck_at=0.33),
     # CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
     "dies-loading": Behaviour(dies_at=0.6),
     # has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
     "only-chat": Behaviour(only_chat=True),
-}
-
-SERVING: dict[str, Behaviour] = {
     # healthy, though it looks stuck: every prompt takes 20 minutes of prefill (divided by `time_scale`), in which only
     # the use of the KV cache moves
     "long-prefill": Behaviour(prefill_s=1200),
 }
-"""Faults while it serves: at once, or when the profile says."""
-
-ZOO = AT_START | SERVING
 
 
 def behaviour(name: str | None) -> Behaviour:

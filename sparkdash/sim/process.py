@@ -237,7 +237,7 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
         if code:
             telling.cancel()
             return code
-        tasks.create_task(app.run())
+        tasks.create_task(app.engine.run())
         site = await serve_http(app.handle, sock, log=_access)
         _say_all(serving_lines(port))
         try:

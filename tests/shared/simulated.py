@@ -19,7 +19,7 @@ async def serving(
 ) -> AsyncIterator[tuple[App, str]]:
     """Yield its App and its root URL."""
     app = App(profile, clock)
-    stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
+    stepping = asyncio.create_task(app.engine.run(), name=f"sim {profile.name}")
     # asyncio sends small pieces at once only through a socket that says that it is TCP
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

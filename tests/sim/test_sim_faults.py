@@ -14,7 +14,6 @@ from simulated import serving
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
-from sparkdash.sim.app import App
 from sparkdash.sim.faults import behaviour
 from sparkdash.telemetry.exposition import Scrape
 
@@ -66,28 +65,9 @@ async def test_in_a_long_prefill_only_the_use_of_the_cache_moves(
 
 
 async def test_the_profile_says_when_its_fault_begins(make_profile: MakeProfile, virtual_clock: Any) -> None:
-    profile = make_profile(fault="long-prefill", fault_after_tokens=20, fault_after_s=7200)
-    async with serving(profile, clock=LateClock()) as (app, url):
+    profile = make_profile(fault="long-prefill", fault_after_tokens=20)
+    async with serving(profile, clock=virtual_clock) as (app, url):
         for tokens, begun in ((19, False), (20, True)):
             async with asking(url, tokens) as asked:
                 assert (await asked).status_code == 200
             assert (app.behaviour.prefill_s > 0) is begun
-    async with serving(make_profile(fault="long-prefill", fault_after_s=60), clock=virtual_clock) as (app, url):
-        for _ in range(200):  # an engine whose clock does not wait does whatever it would
-            await asyncio.sleep(0)
-        assert (app.behaviour.prefill_s > 0, virtual_clock.now()) == (True, 60)
-
-
-class LateClock:
-    """Work takes no time; an hour never passes."""
-
-    def now(self) -> float:
-        return 0.0
-
-    async def sleep_until(self, when: float) -> None:
-        await (asyncio.Event().wait() if when > 3600 else asyncio.sleep(0))
-
-
-def test_a_fault_of_the_start_cannot_begin_later(make_profile: MakeProfile) -> None:
-    with pytest.raises(ProfileError, match="cannot begin while the engine serves"):
-        App(make_profile(fault="dies-loading", fault_after_s=5))
