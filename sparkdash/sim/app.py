@@ -20,7 +20,6 @@ from sparkdash.sim.metrics import SimulatedGauges, exposition
 from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, token_id, tokenize
 from sparkdash.units import GIB
 
-
 KV_SHARE = 0.25
 """Share of an engine's memory that its KV cache takes, when the profile does not say."""
 SEATS = 16
