@@ -6,15 +6,15 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
 from sparkdash.bench.run import CellKey, Run
-from sparkdash.domain.base import Frozen
+from sparkdash.domain.base import Frozen, WithCachedProperties
 
 DECODE_TOKENS = 16
 """Least tokens for a decode rate. With fewer the first and the last chunk weigh too much."""
@@ -209,7 +209,7 @@ class Gap(Frozen):
     reps: tuple[int, ...]
 
 
-class Results(Frozen):
+class Results(WithCachedProperties):
     """Run with the contents of its records file, in the file's order."""
 
     run: Run
@@ -228,12 +228,6 @@ class Results(Frozen):
             if one.void is None:
                 found[one.arm, one.cell].append(one)
         return found
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy as pydantic does, and derive again what depends on the samples."""
-        copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("_good", None)
-        return copied
 
     def good(self, arm: str, key: CellKey) -> Sequence[RequestSample]:
         """Return the samples that count, in the order of measuring."""

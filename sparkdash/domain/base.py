@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self, TypeVar, dataclass_transform
+from typing import Any, Self, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,6 +25,16 @@ class Frozen(BaseModel):
         if unknown := changes.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         return self.model_copy(update=changes)
+
+
+class WithCachedProperties(Frozen):
+    """A value whose cached properties are computed anew in each copy."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 @dataclass_transform(frozen_default=True)

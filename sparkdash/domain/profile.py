@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sparkdash.domain.base import Frozen
+from sparkdash.domain.base import Frozen, WithCachedProperties
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.node import LOCAL, NODE_NAME
@@ -336,7 +335,7 @@ class Mount(Frozen):
     read_only: bool = True
 
 
-class Profile(Frozen):
+class Profile(WithCachedProperties):
     """A model on an engine, with every variant and default already applied."""
 
     name: str
@@ -525,12 +524,6 @@ class Profile(Frozen):
         if self.sim is not None:
             return self.sim.load_s / self.sim.time_scale
         return next((row.start_s for row in self.published if row.start_s is not None), None)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy as pydantic does, without the fingerprint, which the changes may change."""
-        made = super().model_copy(update=update, deep=deep)
-        made.__dict__.pop("fingerprint", None)
-        return made
 
     @cached_property
     def fingerprint(self) -> str:
