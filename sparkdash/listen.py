@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from sparkdash.errors import DaemonError, HostError
 from sparkdash.wire import ClientConnection, ConnectionLimit, ServerState
+from sparkdash.wire.request_channel import Serve
 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 4096
@@ -80,9 +81,9 @@ class Server:
     """Serves an application on listening sockets until `stop`. The unix socket never speaks TLS."""
 
     def __init__(
-        self, app: Any, tls: Tls | None = None, linger_s: float = 0.0, limit: ConnectionLimit | None = None
+        self, serve: Serve, tls: Tls | None = None, linger_s: float = 0.0, limit: ConnectionLimit | None = None
     ) -> None:
-        self.state = ServerState(app, limit, linger_s)
+        self.state = ServerState(serve, limit, linger_s)
         self._tls = tls
         self._stop = asyncio.Event()
 

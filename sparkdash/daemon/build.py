@@ -216,7 +216,7 @@ def _server(deps: Deps, listeners: Listeners) -> listen.Server:
     most = listen.most_connections()
     limit = ConnectionLimit(most, partial(publish_notice, deps.bus.publish, most))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
-    return listen.Server(Gateway(deps), listeners.tls, linger_s=linger_s, limit=limit)
+    return listen.Server(Gateway(deps).serve, listeners.tls, linger_s=linger_s, limit=limit)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

@@ -131,7 +131,7 @@ class Gateway:
         folder = deps.responses
         self._responses = None if folder is None else Responses(ResponseFiles(folder, deps.settings.responses_mib))
 
-    def serve_channel(self, channel: RequestChannel) -> Awaitable[None]:
+    def serve(self, channel: RequestChannel) -> Awaitable[None]:
         known = channel.head.memo
         if not isinstance(known, KnownHead):
             known = channel.head.memo = KnownHead(ParsedHead.of_wire(channel.head))

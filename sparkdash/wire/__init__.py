@@ -1,7 +1,7 @@
 """Wire: a client's HTTP connection, parsed by llhttp, with limits for heads.
 
 `connection` orders the answers and limits the connections, `request_channel` is one request's end of it. An application
-gets ASGI, or the RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
+is a function that is handed each request's RequestChannel.
 """
 
 from sparkdash.wire.connection import ClientConnection, ConnectionLimit, ServerState

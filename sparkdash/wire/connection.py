@@ -8,7 +8,6 @@ import json
 from collections import deque
 from collections.abc import Callable, MutableSet
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import httptools
@@ -23,9 +22,8 @@ from sparkdash.wire.request_channel import (
     RequestHead,
     Serve,
     UpgradedConnection,
-    asgi_address,
+    address_of,
     asks_for_websocket,
-    serve_asgi,
 )
 
 ROOM_SHARE = 16
@@ -78,9 +76,8 @@ KEEP_ALIVE_S = 75.0
 class ServerState:
     """State that the connections of one server share. `linger_s`: see `shut_down`."""
 
-    def __init__(self, app: Any, limit: ConnectionLimit | None = None, linger_s: float = 0.0) -> None:
-        """Take an application: its `serve_channel` is handed each request's channel; any other is called by ASGI."""
-        self.serve: Serve = getattr(app, "serve_channel", None) or partial(serve_asgi, app)
+    def __init__(self, serve: Serve, limit: ConnectionLimit | None = None, linger_s: float = 0.0) -> None:
+        self.serve = serve
         self.limit = limit
         self._loop = asyncio.get_running_loop()
         self.linger_s = linger_s
@@ -260,7 +257,7 @@ class ClientConnection(asyncio.Protocol):
             return
         server.connections.add(self)
         scheme = "https" if transport.get_extra_info("sslcontext") else "http"
-        self._listener = asgi_address(transport.get_extra_info("sockname")), scheme
+        self._listener = address_of(transport.get_extra_info("sockname")), scheme
         self._deadline.set(HEAD_S)
         if server.over is not None:  # accepted from the queue after the server began to end
             self.shutdown()
@@ -343,7 +340,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def client(self) -> Address:
         """Address of the client; None through a unix socket."""
-        where = asgi_address(self.transport.get_extra_info("peername"))
+        where = address_of(self.transport.get_extra_info("peername"))
         return where if where is not None and where[1] is not None else None
 
     def answered(self, *, keeps: bool) -> None:

@@ -1,15 +1,11 @@
-"""RequestChannel: one request's end of its client's connection.
-
-There are two ways to answer: by ASGI's messages, and by calls that need neither a scope nor a message or a task for
-each piece.
-"""
+"""RequestChannel: one request's end of its client's connection."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import unquote
 
 import httptools
@@ -22,8 +18,8 @@ SocketName = tuple[str, int] | tuple[str, int, int, int] | str | None
 """Name of a socket as its transport keeps it."""
 
 
-def asgi_address(name: SocketName) -> Address:
-    """Return a socket's name in ASGI's form, which keeps two of IPv6's four parts."""
+def address_of(name: SocketName) -> Address:
+    """Return a socket's name without IPv6's flow and scope."""
     if isinstance(name, tuple):
         return name[0], name[1]
     return (name, None) if isinstance(name, str) else None
@@ -215,7 +211,6 @@ _STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()
 _FAULT = b"Internal Server Error"
 _FAULT_HEADERS = ResponseHeaders([(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")])
 
-Message = dict[str, Any]
 Serve = Callable[["RequestChannel"], Awaitable[None]]
 
 
@@ -302,20 +297,20 @@ class RequestChannel:
         parts, self._parts, self._buffered_bytes, self._end_taken = self._parts, [], 0, True
         return b"".join(parts)
 
-    async def receive(self) -> dict[str, object]:
-        """Receive an ASGI message: the body, and then that the client has left or the answer is complete."""
+    async def receive(self) -> tuple[bytes, bool] | None:
+        """Wait for a part of the body; return it, and whether more comes; None: client gone, or answer complete."""
         if self._expects and not self.begun and not self._connection.transport.is_closing():
             self._expects = False
             self._connection.transport.write(_CONTINUE)
         while not (self.client_gone or self.complete):
             if self._parts or not (self._body_open or self._end_taken):
-                return {"type": "http.request", "body": self._take(), "more_body": self._body_open}
+                return self._take(), self._body_open
             self._connection.resume_reading()
             if self._changed is None:
                 self._changed = asyncio.Event()
             await self._changed.wait()
             self._changed.clear()
-        return {"type": "http.disconnect"}
+        return None
 
     def _take(self) -> bytes:
         parts = self._parts
@@ -342,44 +337,11 @@ class RequestChannel:
             self.start(500, _FAULT_HEADERS, len(_FAULT))
             self.finish(_FAULT)
 
-    # For an application that speaks ASGI.
+    # For the application.
 
-    def scope(self) -> dict[str, Any]:
-        """Make an ASGI scope of the request; each is a new one, which may be changed."""
-        head, (server, scheme) = self.head, self.head.listener
-        length = [] if self.length is None else [(b"content-length", self.length)]
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": head.version,
-            "server": server,
-            "client": self._connection.client,
-            "scheme": scheme,
-            "root_path": "",
-            "method": head.method,
-            "path": head.path,
-            "raw_path": head.raw_path,
-            "query_string": head.query,
-            "headers": [*head.headers, *length],
-        }
-
-    async def send(self, message: Message) -> None:
-        """Send an ASGI message: the answer's head, then its body."""
-        await self.sent()
-        if self.client_gone:
-            return
-        match message["type"]:
-            case "http.response.start" if not self.begun:
-                headers = ((name.lower(), value) for name, value in message.get("headers", ()))
-                self.start(message["status"], ResponseHeaders(headers))
-                self.flush()
-            case "http.response.body" if self.begun and not self.complete:
-                body = bytes(message.get("body", b""))
-                self.write(body) if message.get("more_body", False) else self.finish(body)
-            case other:
-                raise RuntimeError(f"{other!r} was sent where it has no place.")
-
-    # For an application that takes the channel itself.
+    def ends(self) -> tuple[Address, Address]:
+        """Return the addresses of the client and of the server."""
+        return self._connection.client, self.head.listener[0]
 
     def on_disconnect(self, gone: Call) -> None:
         self._on_disconnect = gone
@@ -485,9 +447,3 @@ class RequestChannel:
 
     def cut(self) -> None:
         self._connection.transport.abort()
-
-
-def serve_asgi(app: Any, channel: RequestChannel) -> Awaitable[None]:
-    """Call an application that speaks ASGI and nothing else."""
-    called: Awaitable[None] = app(channel.scope(), channel.receive, channel.send)
-    return called

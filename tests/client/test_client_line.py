@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_daemon import FakeDaemon
@@ -21,6 +20,7 @@ from sparkdash.api.rows import DocumentCall
 from sparkdash.client.client import AsyncClient, Client
 from sparkdash.client.trial import attempt
 from sparkdash.errors import DaemonError
+from sparkdash.wire import RequestChannel, ResponseHeaders
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
 ANY = DocumentCall("GET", "/health", NoParameters, bytes, "")
@@ -117,16 +117,16 @@ async def secured(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, l
     """
     keys: list[str] = []
 
-    async def app(scope: Any, _receive: Any, send: Any) -> None:
-        keys.append(dict(scope["headers"]).get(b"authorization", b"").decode())
-        chunk = {"choices": [{"index": 0, "delta": {"content": scope["scheme"]}}]}
-        body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n" if scope["path"].startswith("/v1") else "{}"
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": body.encode()})
+    async def serve(own: RequestChannel) -> None:
+        keys.append(own.head.named.get(b"authorization", b"").decode())
+        chunk = {"choices": [{"index": 0, "delta": {"content": own.head.listener[1]}}]}
+        body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n" if own.head.path.startswith("/v1") else "{}"
+        own.start(200, ResponseHeaders([]))
+        own.finish(body.encode())
 
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     tls = listen.Tls(TLS / "cert.pem", TLS / "key.pem")
-    server, sock = listen.Server(app, tls), listen.bind_tcp("127.0.0.1", 0)
+    server, sock = listen.Server(serve, tls), listen.bind_tcp("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     yield listen.root_url(sock, tls), keys
     server.stop()

@@ -12,6 +12,7 @@ import pytest
 from sparkdash import listen
 from sparkdash.client.trial import Protocol, attempt, what_it_said
 from sparkdash.errors import UpstreamError
+from sparkdash.wire import RequestChannel, ResponseHeaders
 
 Events = list[dict[str, Any]]
 
@@ -21,12 +22,12 @@ async def engine() -> AsyncIterator[tuple[str, list[Events]]]:
     """An engine that answers a post with the first of these streams."""
     streams: list[Events] = []
 
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+    async def serve(own: RequestChannel) -> None:
         body = "".join(f"data: {json.dumps(event)}\n\n" for event in streams[0]) + "data: [DONE]\n\n"
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": body.encode()})
+        own.start(200, ResponseHeaders([]))
+        own.finish(body.encode())
 
-    server, sock = listen.Server(app), listen.bind_tcp("127.0.0.1", 0)
+    server, sock = listen.Server(serve), listen.bind_tcp("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     yield listen.root_url(sock), streams
     server.stop()

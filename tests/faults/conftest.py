@@ -256,7 +256,7 @@ async def opened(
             body_budget=BodyBudget(settings.bodies_limit_mib), reload=nothing, shutdown=nothing,
             settings_list=nothing, change_setting=nothing,  # type: ignore[arg-type]  # no test asks
         )  # fmt: skip
-        server, sock = listen.Server(Gateway(deps)), listen.bind_tcp("127.0.0.1", 0)
+        server, sock = listen.Server(Gateway(deps).serve), listen.bind_tcp("127.0.0.1", 0)
         port = sock.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         running = asyncio.create_task(supervisor.run())

@@ -342,7 +342,7 @@ async def living_house(
             memory=memory,
         )
         app = Gateway(deps)
-        server = listen.Server(app)
+        server = listen.Server(app.serve)
         sock = listen.bind_tcp("127.0.0.1", 0)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         base = f"http://127.0.0.1:{sock.getsockname()[1]}"

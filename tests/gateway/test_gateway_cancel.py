@@ -10,9 +10,7 @@ import pytest
 from scripted import Hanging, streaming
 
 from sparkdash.domain.request import RequestState
-from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
 from sparkdash.gateway.relay.passthrough import CancelScope
-from sparkdash.wire import ResponseHeaders
 
 BODY = b'{"model":"alpha","stream":true}'
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -100,33 +98,6 @@ async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
-    """Over plain ASGI, too, whoever writes is told to wait, and what the client's leaving means."""
-    sent: list[Any] = []
-    told: list[str] = []
-    go_on = asyncio.Event()
-
-    async def send(message: Any) -> None:
-        await go_on.wait()
-        sent.append(message.get("body", message.get("status")))
-
-    async def receive() -> Any:
-        return {"type": "http.disconnect"}
-
-    pump = AsgiChannel({}, receive, send)
-    pump.on_disconnect(lambda: told.append("gone"))
-    pump.flow(lambda: told.append("full"), lambda: told.append("room"))
-    pump.start(200, ResponseHeaders([]))
-    pump.write(b"x" * (ASGI_BUFFER_LIMIT + 1))
-    assert told == ["full"]
-    go_on.set()
-    await pump.sent()
-    await pump.end(b"end")
-    assert sent == [200, b"x" * (ASGI_BUFFER_LIMIT + 1), b"end"]
-    assert told == ["full", "full", "gone", "room", "full", "room"]
-    pump.detach()
 
 
 @pytest.mark.parametrize(

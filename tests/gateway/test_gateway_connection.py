@@ -326,13 +326,10 @@ class Handed:
     def __init__(self) -> None:
         self.begun: list[str] = []
 
-    async def serve_channel(self, line: RequestChannel) -> None:
+    async def serve(self, line: RequestChannel) -> None:
         self.begun.append(line.head.path)
         line.start(200, ANSWER)
         line.finish(b"")
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError("it has a way of its own")
 
 
 class Client(asyncio.Transport):
@@ -360,7 +357,7 @@ class Client(asyncio.Transport):
 async def test_the_connections_of_a_server_share_its_turns() -> None:
     """Each is answered; one whose client left while it waited holds up nobody."""
     app = Handed()
-    server = Server(app)
+    server = Server(app.serve)
     clients = [Client(server) for _ in range(3 * MOST)]
     for number, client in enumerate(clients):
         client.wire.data_received(ASK % number)

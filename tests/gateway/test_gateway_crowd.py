@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash import listen
 from sparkdash.daemon import listeners
-from sparkdash.wire import ConnectionLimit, connection
+from sparkdash.wire import ConnectionLimit, RequestChannel, ResponseHeaders, connection
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -53,15 +53,14 @@ async def crowd(most: int) -> AsyncIterator[Crowd]:
     sock = listen.bind_tcp(HERE, 0)
     made = Crowd(sock.getsockname()[1])
 
-    async def app(scope: Any, _receive: Any, send: Any) -> None:
-        if scope["path"] == "/slow":
+    async def serve(own: RequestChannel) -> None:
+        if own.head.path == "/slow":
             await made.answer.wait()
-        body = BIG if scope["path"] == "/big" else b"ok"
-        length = str(len(body)).encode()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
-        await send({"type": "http.response.body", "body": body})
+        body = BIG if own.head.path == "/big" else b"ok"
+        own.start(200, ResponseHeaders([]), len(body))
+        own.finish(body)
 
-    server = listen.Server(app, limit=ConnectionLimit(most, lambda: None))
+    server = listen.Server(serve, limit=ConnectionLimit(most, lambda: None))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     try:
         async with asyncio.timeout(60):

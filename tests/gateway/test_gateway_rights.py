@@ -99,7 +99,7 @@ def put_keys(house: Any, path: Path) -> None:
 @pytest.fixture
 async def callers(house: Any, tmp_path: Path) -> AsyncIterator[Callers]:
     put_keys(house, tmp_path / "keys.json")
-    server = listen.Server(house.app)
+    server = listen.Server(house.app.serve)
     serving = asyncio.create_task(server.serve(sockets=[listen.bind_unix(tmp_path / "s")]))
     transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "s"))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:

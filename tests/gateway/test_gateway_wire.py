@@ -1,11 +1,11 @@
-"""The server's connection: what goes past ASGI's messages is what they would have sent; what a client may do in between."""
+"""The server's connection: it sends what uvicorn would; what a client may do in between."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -55,16 +55,6 @@ class Socket(asyncio.Transport):
         pass
 
 
-class Handed:
-    """An application that is handed the lines of our server."""
-
-    def __init__(self, serve: Callable[[RequestChannel], Awaitable[None]]) -> None:
-        self.serve_channel = serve
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError("it has a way of its own")
-
-
 class Client:
     """One connection to an application, whose tasks run to their end with `rest`."""
 
@@ -109,7 +99,7 @@ def by_line(status: int, headers: Headers, pieces: list[bytes]) -> Any:
             own.write(piece)
         own.finish(b"")
 
-    return Handed(serve)
+    return serve
 
 
 def by_messages(status: int, headers: Headers, pieces: list[bytes]) -> Any:
@@ -122,6 +112,16 @@ def by_messages(status: int, headers: Headers, pieces: list[bytes]) -> Any:
     return app
 
 
+async def whole(own: RequestChannel) -> bytes:
+    """The request's body, or what came of it."""
+    body = b""
+    while (part := await own.receive()) is not None:
+        body += part[0]
+        if not part[1]:
+            break
+    return body
+
+
 async def exchanged(
     app: Any, request: bytes, protocol: type[Any] = ClientConnection
 ) -> tuple[list[bytes], bytes, bool]:
@@ -132,7 +132,7 @@ async def exchanged(
     return sorted(head.lower().split(b"\r\n")), body, client.socket.closing
 
 
-async def test_a_line_sends_what_messages_would_and_uvicorn() -> None:
+async def test_an_answer_is_what_uvicorn_would_send() -> None:
     """For every method, version and wish of a client, and every kind of answer."""
     answers: list[tuple[int, Headers, list[bytes]]] = [
         (200, [(b"content-length", b"4")], [b"ab", b"cd"]),
@@ -148,7 +148,6 @@ async def test_a_line_sends_what_messages_would_and_uvicorn() -> None:
         request = method + b" / HTTP/1.1\r\nHost: localhost\r\n" + wish + b"\r\n"
         told = await exchanged(by_line(status, headers, pieces), request)
         messages = by_messages(status, headers, pieces)
-        assert told == await exchanged(messages, request), (status, headers, request)
         assert told == await exchanged(messages, request, HttpToolsProtocol), (status, headers, request)
 
 
@@ -168,20 +167,6 @@ async def test_an_answers_head_leaves_with_the_first_of_its_body() -> None:
     assert (head.partition(b"\r\n\r\n")[2], rest) == (b"5\r\nfirst\r\n", [b"6\r\nsecond\r\n", b"0\r\n\r\n"])
     assert [packet[-6:] for packet in whole.socket.packets] == [b"\r\n\r\nab"]
     assert empty.socket.packets == [b"HTTP/1.1 204 No Content\r\n\r\n"]
-
-
-async def test_an_answers_head_by_messages_does_not_wait_for_its_body() -> None:
-    """The body of an event stream may begin much later, and its client waits for the status."""
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await asyncio.Event().wait()
-
-    client = Client(app)
-    assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
-    for task in client.tasks:
-        task.cancel()
-    await client.leaves()
 
 
 async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
@@ -225,7 +210,7 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
         await go_on.wait()
         own.finish(b"b")
 
-    client = Client(Handed(serve))
+    client = Client(serve)
     assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).endswith(b"1\r\na\r\n")
     assert await client.says(b"\0\0 rubbish\r\n\r\n") == b""
     assert client.socket.closing
@@ -233,22 +218,22 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
     go_on.set()
     await client.rest()
     assert not client.tasks
-    assert b"400" in (await Client(Handed(serve)).says(b"\0 rubbish\r\n\r\n")).splitlines()[0]
+    assert b"400" in (await Client(serve).says(b"\0 rubbish\r\n\r\n")).splitlines()[0]
 
 
-async def test_who_waits_by_messages_hears_that_its_client_left_with_another_request_behind_it() -> None:
+async def test_who_waits_for_more_hears_that_its_client_left_with_another_request_behind_it() -> None:
     """The server's own books have only the last one."""
-    heard: list[str] = []
+    heard: list[object] = []
 
-    async def app(_scope: Any, receive: Any, _send: Any) -> None:
-        while (message := await receive())["type"] == "http.request":
+    async def serve(own: RequestChannel) -> None:
+        while (part := await own.receive()) is not None:
             pass
-        heard.append(message["type"])
+        heard.append(part)
 
-    client = Client(app)
+    client = Client(serve)
     await client.says(2 * b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await client.leaves()
-    assert (heard, len(client.tasks)) == (["http.disconnect"], 0)
+    assert (heard, len(client.tasks)) == ([None], 0)
 
 
 async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
@@ -257,23 +242,22 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
 
     async def serve(own: RequestChannel) -> None:
         if own.body() is None:
-            got.append((await own.receive())["body"])
+            got.append(await own.receive())
         own.start(200, EMPTY)
         own.finish(b"")
 
-    client = Client(Handed(serve))
+    client = Client(serve)
     asked = await client.says(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
     assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert (await client.says(b"ok")).startswith(b"HTTP/1.1 200 ")
-    assert got == [b"ok"]
+    assert got == [(b"ok", False)]
     assert not client.socket.closing
     await client.leaves()
 
 
-@pytest.mark.parametrize("make", [by_line, by_messages])
-async def test_a_connection_is_kept_and_ends_when_nobody_asks(make: Callable[..., Any]) -> None:
+async def test_a_connection_is_kept_and_ends_when_nobody_asks() -> None:
     """The time runs from an answer's end, and not while one is under way."""
-    client = Client(make(200, [(b"content-length", b"2")], [b"ok"]))
+    client = Client(by_line(200, [(b"content-length", b"2")], [b"ok"]))
     for _ in range(2):
         assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).endswith(b"\r\n\r\nok")
         assert client.wire._deadline.at is not None
@@ -290,7 +274,7 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
         own.start(200, EMPTY)
         own.finish(b"")
 
-    client = Client(Handed(serve))
+    client = Client(serve)
     for request, runs in ((b"GET / HT", True), (b"TP/1.1\r\nHost: h\r\n\r\n", False), (b"GET ", True)):
         await client.says(request)
         assert (client.wire._deadline.at is not None) is runs
@@ -351,12 +335,11 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
 
     async def serve(own: RequestChannel) -> None:
         heads.append(own.head)
-        lengths.append(dict(own.scope()["headers"]).get(b"content-length"))
-        assert own.length == lengths[-1]
+        lengths.append(own.length)
         own.start(200, EMPTY)
         own.finish(b"")
 
-    client = Client(Handed(serve))
+    client = Client(serve)
     for first, headers, body in (
         (b"POST /a", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
         (b"POST /a", b"X: 1\r\ncontent-length: 2\r\n", b"xx"),
@@ -391,7 +374,7 @@ async def test_a_header_that_comes_more_than_once_is_one_list() -> None:
         own.start(200, EMPTY)
         own.finish(b"")
 
-    client = Client(Handed(serve))
+    client = Client(serve)
     await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nB: 2\r\nx-a: 3\r\n\r\n")
     await client.leaves()
     assert seen == [
@@ -406,13 +389,12 @@ async def test_what_follows_a_body_in_chunks_reaches_nobody() -> None:
     """Trailers are no headers, of this request or the next."""
     seen: list[Any] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        while (await receive())["more_body"]:
-            pass
-        seen.append(scope["headers"])
-        await by_messages(200, [], [])(scope, receive, send)
+    async def serve(own: RequestChannel) -> None:
+        assert await whole(own) == b"x"
+        seen.append(own.head.headers)
+        await by_line(200, [], [])(own)
 
-    client = Client(app)
+    client = Client(serve)
     chunked = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Evil: 1\r\n\r\n"
     for _ in range(2):
         assert (await client.says(chunked)).startswith(b"HTTP/1.1 200 ")
@@ -424,15 +406,11 @@ async def test_a_wish_for_another_protocol_is_passed_by() -> None:
     """As Java's clients send it with every first request: its body is read, however it is cut, and so is the next request."""
     heard: list[bytes] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message["body"], message["more_body"]
-        heard.append(body)
-        await by_messages(200, [(b"content-length", b"2")], [b"ok"])(scope, receive, send)
+    async def serve(own: RequestChannel) -> None:
+        heard.append(await whole(own))
+        await by_line(200, [(b"content-length", b"2")], [b"ok"])(own)
 
-    client = Client(app)
+    client = Client(serve)
     plain = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
     wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n\r\n"
     counted = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n" + wish
@@ -467,14 +445,13 @@ async def test_a_wish_changes_nothing_for_a_body_that_is_framed_badly() -> None:
 async def test_a_connection_that_is_over_goes_without_the_collector(request_: bytes) -> None:
     """Answered, in the middle of a body or of a head: nothing holds what it held."""
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        while (message := await receive())["type"] == "http.request" and message["more_body"]:
-            pass
-        await by_messages(200, [], [])(scope, receive, send)
+    async def serve(own: RequestChannel) -> None:
+        await whole(own)
+        await by_line(200, [], [])(own)
 
     gc.disable()
     try:
-        client = Client(app)
+        client = Client(serve)
         gone = weakref.ref(client.wire)
         await client.says(request_)
         await client.leaves()
@@ -488,11 +465,11 @@ async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp
     """By TCP, of either family, and through a unix socket, whose clients have no address."""
     seen: list[Any] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append((scope["client"], scope["server"], scope["scheme"]))
-        await by_messages(204, [], [])(scope, receive, send)
+    async def serve(own: RequestChannel) -> None:
+        seen.append((*own.ends(), own.head.listener[1]))
+        await by_line(204, [], [])(own)
 
-    server, loop = Server(app), asyncio.get_running_loop()
+    server, loop = Server(serve), asyncio.get_running_loop()
     made = partial(ClientConnection, server.state)
     path = str(tmp_path / "socket")
     for door in (await loop.create_server(made, "127.0.0.1", 0), await loop.create_unix_server(made, path)):
@@ -505,7 +482,7 @@ async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp
         assert seen.pop() == (own, (path, None) if unix else name, "http")
         writer.close()
         door.close()
-    client = Client(app, door=("::1", 8484, 0, 0))  # not every box has IPv6
+    client = Client(serve, door=("::1", 8484, 0, 0))  # not every box has IPv6
     await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await client.leaves()
     assert seen == [(None, ("::1", 8484), "http")]

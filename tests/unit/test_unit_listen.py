@@ -16,6 +16,7 @@ import pytest
 
 from sparkdash import listen
 from sparkdash.errors import DaemonError, HostError
+from sparkdash.wire import RequestChannel, ResponseHeaders
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
@@ -101,9 +102,9 @@ TLS = Path(__file__).parents[1] / "data" / "tls"
 """A certificate for localhost that signed itself, made for these tests."""
 
 
-async def _hello(scope: Any, _receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": scope["scheme"].encode()})
+async def _hello(own: RequestChannel) -> None:
+    own.start(200, ResponseHeaders([]))
+    own.finish(own.head.listener[1].encode())
 
 
 async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> None:

@@ -31,15 +31,18 @@ from sparkdash.gateway.apis.ollama_wire import (
 )
 from sparkdash.gateway.apis.unloading import refuse_unloading, stop_unused, unload_model, wanted_name
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.channel import ClientGone, Message, Scope, replay_body
-from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.channel import ClientGone, InnerChannel
+from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.upstream import engine_error_text
+from sparkdash.wire import ResponseHeaders
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
-_LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+_LINES = ResponseHeaders(
+    [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+)
 _UNREADABLE = (SparkdashError, ValueError, RecursionError, TypeError, AttributeError, LookupError)
 """Raised for an error in a stream, and for an answer that has not the shape of OpenAI's."""
 
@@ -52,91 +55,82 @@ def _fault(error: Exception) -> str:
     return "The engine's answer has another shape than OpenAI's."
 
 
-def redirect_scope(scope: Scope, path: str) -> Scope:
-    told = (b"content-length", b"content-type")
-    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in told]
-    return {
-        **scope,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [*headers, (b"content-type", b"application/json")],
-    }
+def _head(asked: ParsedHead, path: str) -> ParsedHead:
+    headers = [pair for pair in asked.raw_headers if pair[0] != b"content-type"]
+    return asked.inner("POST", path, [*headers, (b"content-type", b"application/json")])
 
 
-class OllamaChat:
+class OllamaChat(InnerChannel):
     """Relays a single chat: passthrough speaks OpenAI's protocol with it, the client Ollama's."""
 
     def __init__(self, deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
+        """Raises AdmissionError: the request is nested too deeply."""
+        try:
+            body = problems.encode_json({"model": ask.model, **ask.body})
+        except RecursionError:
+            raise ollama_wire.too_deep() from None
+        super().__init__(body, exchange.channel)
         self._deps = deps
         self._ask = ask
-        self._key = exchange.key
-        self._scope, self._receive, self._send = exchange.asgi_triple()
+        self._exchange = exchange
         self._row: RequestRow | None = None
-        self._answer = OllamaAnswer(self._said, self._final)
+        self._translation = OllamaAnswer(self._said, self._final)
         self._begun = deps.monotonic()
         self._first: float | None = None
         self._last = 0.0
-        self._status = 200
         self._framed = False
-        self._headers: Iterable[tuple[bytes, bytes]] = ()
-        self._whole = b""
+        """Whether the answer is a stream."""
         self._over = False
         """Whether an error has been sent."""
 
-    async def relay(self, name: str) -> None:
-        """Relay the request and its whole answer. Raises AdmissionError: the request is nested too deeply."""
-        try:
-            body = problems.encode_json({"model": name, **self._ask.body})
-        except RecursionError:
-            raise ollama_wire.too_deep() from None
-        scope, receive = redirect_scope(self._scope, self._ask.path), replay_body(body, self._receive)
-        inner = Exchange.from_asgi(scope, receive, self._take, self._key, collected=True)
+    async def relay(self) -> None:
+        """Relay the request and its whole answer."""
+        outer = self._exchange
+        inner = Exchange(_head(outer.head, self._ask.path), self, outer.key, collected=True)
         await passthrough.relay_request(self._deps, inner, on_row=self._keep_row)
 
     def _keep_row(self, row: RequestRow) -> None:
         self._row = row
 
-    async def _take(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            kinds = [value for name, value in message["headers"] if name == b"content-type"]
-            self._framed = any(kind.startswith(b"text/event-stream") for kind in kinds)
-            if self._framed:
-                await self._send({**message, "headers": _LINES})
-            else:
-                self._headers = message["headers"]
-            return
-        more = message.get("more_body", False)
+    def start(self, status: int, told: ResponseHeaders, _length: int | None = None) -> None:
+        super().start(status, told)
+        kinds = [value for name, value in told.headers if name == b"content-type"]
+        self._framed = any(kind.startswith(b"text/event-stream") for kind in kinds)
         if self._framed:
-            lines = self._translated_lines(message.get("body", b""), last=not more)
-            if lines or not more:
-                await self._send({"type": "http.response.body", "body": lines, "more_body": more})
-            return
-        self._whole += message.get("body", b"")
-        if not more:
-            await self._send_whole()
+            self._exchange.start(status, _LINES)
 
-    async def _send_whole(self) -> None:
-        """Send an answer that is no stream, or an error with its status."""
-        body = self._translated(self._whole)  # which may set the status
-        length = (b"content-length", b"%d" % len(body))
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": self._status,
-                "headers": [*HEADERS, *_kept_headers(self._headers), length],
-            }
-        )
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+    def flush(self) -> None:
+        if self._framed:
+            self._exchange.flush()
+
+    def write(self, piece: bytes) -> None:
+        if self._framed:
+            self._exchange.channel.write(self._translated_lines(piece, last=False))
+        else:
+            self.answer += piece
+
+    def finish(self, last: bytes) -> None:
+        if self._framed:
+            self._exchange.finish_now(self._translated_lines(last, last=True))
+            return
+        self.answer += last
+        body = self._translated(bytes(self.answer))  # which may set the status
+        self._exchange.start(self.status, ResponseHeaders([*HEADERS, *_kept_headers(self.headers)]), len(body))
+        self._exchange.finish_now(body)
+
+    def break_off(self, last: bytes) -> None:
+        if self._framed:
+            self._exchange.break_off(self._translated_lines(last, last=False))
+        else:
+            self.finish(last)
 
     def _translated(self, raw: bytes) -> bytes:
-        if self._status >= 400:
+        if self.status >= 400:
             return problems.encode_json({"error": engine_error_text(raw)})
         try:
-            return self._answer.whole(raw)
+            return self._translation.whole(raw)
         except _UNREADABLE as error:
-            self._status = 502
+            self.status = 502
             return problems.encode_json({"error": _fault(error)})
 
     def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
@@ -144,9 +138,9 @@ class OllamaChat:
             return b""
         made = bytearray()
         try:
-            for line in self._answer.feed(piece):
+            for line in self._translation.feed(piece):
                 made += line
-            for line in self._answer.end() if last else ():  # some engines omit [DONE]
+            for line in self._translation.end() if last else ():  # some engines omit [DONE]
                 made += line
         except _UNREADABLE as error:
             self._over = True
@@ -164,7 +158,7 @@ class OllamaChat:
         }
 
     def _final(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._said(message), "done": True, **self._answer.counts(), **self._durations()}
+        return {**self._said(message), "done": True, **self._translation.counts(), **self._durations()}
 
     def _durations(self) -> dict[str, int]:
         """Build the durations: waiting for the engine, its first text, its text (of a stream only)."""
@@ -185,25 +179,13 @@ PATH = "/v1/embeddings"
 
 async def relay_embedding(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, *, older: bool) -> None:
     """Answer one request whose model is `name` here. `older`: in the shape of /api/embeddings."""
-    scope, receive, _ = exchange.asgi_triple()
-    begun, raw = deps.monotonic(), bytearray()
-    status, kept = 0, list[tuple[bytes, bytes]]()
-
-    async def take(message: Message) -> None:
-        nonlocal status, kept
-        if message["type"] == "http.response.start":
-            status, kept = message["status"], _kept_headers(message["headers"])
-        raw.extend(message.get("body", b""))
-
     asked = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
-    inner = Exchange.from_asgi(
-        redirect_scope(scope, PATH), replay_body(asked, receive), take, exchange.key, collected=True
-    )
-    await passthrough.relay_request(deps, inner)
-    if status:  # else the client has left
+    begun, answered = deps.monotonic(), InnerChannel(asked, exchange.channel)
+    await passthrough.relay_request(deps, Exchange(_head(exchange.head, PATH), answered, exchange.key, collected=True))
+    if answered.status:  # else the client has left
         took = nanoseconds(deps.monotonic() - begun)
-        status, answer = _client_answer(status, bytes(raw), str(body.get("model")), took, older=older)
-        await exchange.answer(status, problems.encode_json(answer), [*HEADERS, *kept])
+        status, answer = _client_answer(answered, str(body.get("model")), took, older=older)
+        await exchange.answer(status, problems.encode_json(answer), [*HEADERS, *_kept_headers(answered.headers)])
 
 
 def _kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -224,7 +206,8 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
     return request
 
 
-def _client_answer(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
+def _client_answer(answered: InnerChannel, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
+    status, raw = answered.status, bytes(answered.answer)
     if status >= 400:
         return status, {"error": engine_error_text(raw)}
     try:
@@ -287,7 +270,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     if ask.empty:
         await _load(deps, exchange, ask)
     else:
-        await OllamaChat(deps, exchange, ask).relay(ask.model)
+        await OllamaChat(deps, exchange, ask).relay()
         await _unload_after(deps, exchange, ask.model, unloads)
 
 

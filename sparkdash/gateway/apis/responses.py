@@ -20,7 +20,7 @@ from sparkdash.domain.request import RequestState
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.channel import Message, replay_body
+from sparkdash.gateway.http.channel import InnerChannel
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
@@ -158,18 +158,12 @@ class Responses:
 
     async def _make(self, deps: Deps, exchange: Exchange, body: bytes, entry: Entry) -> None:
         """Have an engine make a response in the background."""
-        pieces = bytearray()
-
-        async def send(message: Message) -> None:
-            pieces.extend(message.get("body", b""))
-
-        never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        scope, receive = exchange.asgi_triple()[0], replay_body(body, lambda: never)
-        inner = Exchange.from_asgi(scope, receive, send, exchange.key, collected=True)
+        channel = InnerChannel(body)
+        inner = Exchange(exchange.head, channel, exchange.key, collected=True)
         inner.kept = exchange.kept
         await passthrough.relay_request(deps, inner)
         told = inner.kept.response() if inner.kept else None
-        response = {**entry["response"], **(told or _failed(bytes(pieces)))}
+        response = {**entry["response"], **(told or _failed(channel.answer))}
         for key in ("id", "background", "store", "previous_response_id"):
             response[key] = entry["response"][key]
         await self._keep(_owner(exchange), {**entry, "response": response})
@@ -271,7 +265,7 @@ def _entry(asked: Entry, response: Entry) -> Entry:
     return {"response": told, "input": asked["input"]}
 
 
-def _failed(body: bytes) -> Entry:
+def _failed(body: bytearray) -> Entry:
     """Read what a client in the foreground would have got."""
     try:
         error = json.loads(body)["error"]

@@ -70,8 +70,7 @@ async def replay(call: ControlCall, body: ReplayBody) -> Replay:
     if not body.begin:
         return planned
     call.admit_holder()
-    scope, receive, _ = call.exchange.asgi_triple()
-    done = await replay_request(deps, kept, profile.name, scope, receive, call.key)
+    done = await replay_request(deps, kept, profile.name, call.exchange)
     return planned.replace(answer=done.row, match=done.match)
 
 

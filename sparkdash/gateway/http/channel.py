@@ -1,49 +1,18 @@
-"""ClientChannel: the interface to one client's connection, and its implementation over ASGI.
+"""ClientChannel: the interface to one client's connection, and its implementation for a handler's own requests.
 
-`wire.RequestChannel` of our own server is the other implementation: there, bytes go to the socket in the call that
-brings them. AsgiChannel serves any pair of ASGI functions, as when an answer is turned into another protocol on its
-way.
+`wire.RequestChannel` is the other implementation: there, bytes go to the socket in the call that brings them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
+from sparkdash.gateway.http.headers import HeaderList
 from sparkdash.upstream import EngineResponse, UpgradedEngine
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-
-def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that replays the body once, then passes on what the client sends."""
-    ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def received() -> Message:
-        return ours.pop() if ours else await receive()
-
-    return received
-
-
-def with_headers(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
-    """Return a `send` that adds these headers to the start of the answer."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *headers]}
-        await send(message)
-
-    return sent
-
-
-ASGI_BUFFER_LIMIT = 64 * 1024
-"""Bytes that wait in an AsgiChannel until it is full."""
+from sparkdash.wire.request_channel import Address
 
 Call = Callable[[], object]
 
@@ -70,11 +39,13 @@ class ClientChannel(Protocol):
 
     def finish(self, last: bytes) -> None: ...
 
-    def scope(self) -> Scope: ...
+    def ends(self) -> tuple[Address, Address]:
+        """Return the addresses of the client and of the server, as far as they are known."""
+        ...
 
-    def receive(self) -> Awaitable[Message]: ...
-
-    def send(self, message: Any) -> Awaitable[None]: ...
+    async def receive(self) -> tuple[bytes, bool] | None:
+        """Wait for a part of the body; return it, and whether more comes; None: client gone, or answer complete."""
+        ...
 
     def body(self) -> bytes | None:
         """Return the request's body if all of it has come; only once."""
@@ -113,104 +84,80 @@ class ClientChannel(Protocol):
         ...
 
 
-class AsgiChannel:
-    """ClientChannel over ASGI's `receive` and `send`."""
+class InnerChannel:
+    """ClientChannel of a request that a handler makes for its own client; collects the answer.
 
-    def __init__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-        self._scope = scope
-        self.receive = receive
-        self.send = send
-        self._messages: deque[dict[str, Any]] = deque()
-        self._buffered_bytes = 0
-        self._full: Call | None = None
-        self._room: Call | None = None
-        self._sending: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+    `client`: the handler's client, whose hanging up ends the request; None: nobody waits for the answer.
+    """
 
-    @property
-    def length(self) -> bytes | None:
-        return next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
+    upgraded = None
 
-    def scope(self) -> Scope:
-        return self._scope
-
-    is_full = True
+    def __init__(self, body: bytes, client: ClientChannel | None = None) -> None:
+        self._body = body
+        self._client = client
+        self.status = 0
+        """Status of the answer; 0 while it has not begun."""
+        self.headers: HeaderList = []
+        self.answer = bytearray()
 
     @property
-    def upgraded(self) -> UpgradedConnection | None:
-        return None
+    def length(self) -> bytes:
+        return b"%d" % len(self._body)
+
+    @property
+    def is_full(self) -> bool:
+        return self._client is not None and self._client.is_full
 
     def switch_protocols(self, told: ResponseHeaders) -> None:
         raise NotImplementedError
 
-    def finish(self, last: bytes) -> None:
-        raise NotImplementedError
+    def ends(self) -> tuple[Address, Address]:
+        return self._client.ends() if self._client is not None else (None, None)
 
-    def body(self) -> bytes | None:
-        return None
+    async def receive(self) -> None:
+        """Return that no more comes than `body` has given."""
+
+    def body(self) -> bytes:
+        return self._body
 
     def on_disconnect(self, gone: Call) -> None:
-        self._watching = asyncio.create_task(self._watch(gone), name="client")
-
-    async def _watch(self, gone: Call) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-        gone()
+        if self._client is not None:
+            self._client.on_disconnect(gone)
 
     def flow(self, full: Call, room: Call) -> None:
-        self._full, self._room = full, room
+        if self._client is not None:
+            self._client.flow(full, room)
 
     def detach(self) -> None:
-        self._full = self._room = None
-        for task in (self._watching, self._sending):
-            if task is not None:
-                task.cancel()
+        if self._client is not None:
+            self._client.detach()
 
-    def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
-        if length is None:
-            length = told.length
-        size = [] if length is None else [(b"content-length", b"%d" % length)]
-        self._put({"type": "http.response.start", "status": status, "headers": [*told.headers, *size]})
+    def start(self, status: int, told: ResponseHeaders, _length: int | None = None) -> None:
+        self.status, self.headers = status, told.headers
 
     def flush(self) -> None:
-        """Do nothing: the head is a message of its own."""
+        """Do nothing: the answer is collected."""
 
     def write(self, piece: bytes) -> None:
-        self._put({"type": "http.response.body", "body": piece, "more_body": True})
-
-    def _put(self, message: dict[str, Any]) -> None:
-        self._messages.append(message)
-        self._buffered_bytes += len(message.get("body", b""))
-        if self._buffered_bytes > ASGI_BUFFER_LIMIT and self._full is not None:
-            self._full()
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._run(), name="asgi channel")
-
-    async def _run(self) -> None:
-        while self._messages:
-            message = self._messages.popleft()
-            await self.send(message)
-            self._buffered_bytes -= len(message.get("body", b""))
-        if self._room is not None:
-            self._room()
+        self.answer += piece
 
     async def sent(self) -> None:
-        """Wait until every queued message was sent; the channel is full until then. Raises what `send` raised."""
-        if self._sending is not None:
-            if self._full is not None and not self._sending.done():
-                self._full()
-            await self._sending
+        if self._client is not None:
+            await self._client.sent()
 
     async def end(self, last: bytes) -> None:
         await self.sent()
-        self._put({"type": "http.response.body", "body": last, "more_body": False})
-        await self.sent()
+        self.finish(last)
+
+    def finish(self, last: bytes) -> None:
+        self.write(last)
 
     def break_off(self, last: bytes) -> None:
-        self.write(last)  # without the answer's end, the server closes the connection when the application returns
+        self.write(last)
 
     def cut(self) -> None:
-        """Do nothing: the connection belongs to the ASGI server."""
+        if self._client is not None:
+            self._client.cut()
 
 
 class ClientGone(Exception):  # noqa: N818 - an event, not an error

@@ -13,17 +13,7 @@ from urllib.parse import unquote
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.http.channel import (
-    AsgiChannel,
-    ClientChannel,
-    ClientGone,
-    ClientStuck,
-    FlowControl,
-    Receive,
-    Scope,
-    Send,
-    with_headers,
-)
+from sparkdash.gateway.http.channel import ClientChannel, ClientGone, ClientStuck, FlowControl
 from sparkdash.gateway.http.headers import (
     VIA,
     HeaderList,
@@ -39,7 +29,7 @@ from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
 from sparkdash.upstream import EngineRequest, EngineResponse, UpgradedEngine
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
-from sparkdash.wire.request_channel import RequestHead, by_name
+from sparkdash.wire.request_channel import Address, RequestHead, by_name
 
 RETRY_S = 10.0
 
@@ -94,7 +84,6 @@ class BodyShare:
         self.release()
 
 
-LENGTH = b"content-length"
 UNCHANGED = "/upstream/"
 """Prefix of paths that go to an engine with every slash. Elsewhere `//` comes from a base URL's last slash."""
 _SLASHES = re.compile("//+")
@@ -121,9 +110,10 @@ class ParsedHead:
         query: bytes,
         raw_headers: HeaderList,
         named: Mapping[bytes, bytes],
-        server: tuple[str, int | None] | None,
+        *,
+        unix: bool,
     ) -> None:
-        """Parse a head. `named`: `raw_headers` by name; `server`: ASGI's, the address that the client connected to."""
+        """Parse a head. `named`: `raw_headers` by name; `unix`: it came through the unix socket."""
         self.method = method
         self.raw_path = raw_path.decode("latin-1")
         self.path = path
@@ -133,7 +123,8 @@ class ParsedHead:
         self.query = query.decode("latin-1")
         self.raw_headers = raw_headers
         self.headers = headers = RequestHeaders(named)
-        self.unix = by_unix_socket(server)
+        self.unix = unix
+        """Whether the client is a program of this box: only those can open the unix socket."""
         coding = (headers.get(b"content-encoding") or "").strip().lower()
         self.coding = "" if coding == "identity" else coding
         """Compression of the body; empty without one."""
@@ -153,20 +144,13 @@ class ParsedHead:
 
     @classmethod
     def of_wire(cls, head: RequestHead) -> ParsedHead:
-        return cls(head.method, head.path, head.raw_path, head.query, head.headers, head.named, head.listener[0])
+        server, headers = head.listener[0], head.headers
+        unix = server is not None and server[1] is None
+        return cls(head.method, head.path, head.raw_path, head.query, headers, head.named, unix=unix)
 
-    @classmethod
-    def from_scope(cls, scope: Scope) -> ParsedHead:
-        path: str = scope["path"]
-        headers = [(name.lower(), value) for name, value in scope["headers"] if name.lower() != LENGTH]
-        raw_path = scope.get("raw_path") or path.encode()
-        server = scope.get("server")
-        return cls(scope["method"], path, raw_path, scope["query_string"], headers, by_name(headers), server)
-
-
-def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
-    """Whether a request came through the unix socket, which only programs of this box can open."""
-    return server is not None and server[1] is None
+    def inner(self, method: str, path: str, headers: HeaderList, query: bytes = b"") -> ParsedHead:
+        """Make the head of a request that a handler makes for this one's client."""
+        return ParsedHead(method, path, path.encode(), query, headers, by_name(headers), unix=self.unix)
 
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -213,21 +197,9 @@ class Exchange:
         """CORS headers of the answer."""
         self._extra: Headers = ()
 
-    @classmethod
-    def from_asgi(
-        cls, scope: Scope, receive: Receive, send: Send, key: Key | None = None, *, collected: bool = False
-    ) -> Exchange:
-        return cls(ParsedHead.from_scope(scope), AsgiChannel(scope, receive, send), key, collected=collected)
-
-    def asgi_triple(self) -> tuple[Scope, Receive, Send]:
-        """Return the raw ASGI triple (scope, receive, send), to be used instead of every other method."""
-        channel, granted = self.channel, self.granted
-        return channel.scope(), channel.receive, with_headers(granted, channel.send) if granted else channel.send
-
-    def ends(self) -> tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]:
+    def ends(self) -> tuple[Address, Address]:
         """Return the addresses of the client and of the server, as far as they are known."""
-        scope = self.channel.scope()
-        return scope.get("client"), scope.get("server")
+        return self.channel.ends()
 
     def set_extra_headers(self, headers: Headers) -> None:
         """Set further headers of the answer; replaces those set before."""
@@ -261,16 +233,15 @@ class Exchange:
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 while more:
-                    message = await self.channel.receive()
-                    if message["type"] == "http.disconnect":
+                    received = await self.channel.receive()
+                    if received is None:
                         raise ClientGone
-                    part: bytes = message.get("body", b"")
+                    part, more = received
                     if len(body) + len(part) > limit:
                         raise _too_large(limit_mib, setting)
                     share.reserve(len(part))
                     body += part
                     deadline.reschedule((deadline.when() or 0.0) + len(part) / SLOWEST_BODY)
-                    more = message.get("more_body", False)
         except TimeoutError:
             raise AdmissionError(
                 f"The request's body did not come within {limit_s:g} s (and a second for every 64 KiB of it).",
@@ -290,7 +261,7 @@ class Exchange:
         Raises:
             ClientGone: the client hung up before the answer was finished.
         """
-        while (await self.channel.receive())["type"] != "http.disconnect":
+        while await self.channel.receive() is not None:
             pass
         if not self.finished:
             raise ClientGone

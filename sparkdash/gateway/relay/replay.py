@@ -13,14 +13,13 @@ from sparkdash.domain.request import LEASE_HEADER, Request
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.capture import OURS, REDACTED, CapturedRequest, without_secrets
-from sparkdash.gateway.http.channel import Message, Receive, Scope, replay_body
-from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.channel import InnerChannel
+from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.route import Route, find_route
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.request_row import RequestRow
-from sparkdash.keyring import Key
 
 AGENT = f"{OURS}replay"
 """User-Agent of replays, and so the client's name in their rows; the capture leaves them out."""
@@ -63,69 +62,41 @@ def is_redacted(kept: CapturedRequest) -> bool:
     return REDACTED in json.dumps(kept.body)
 
 
-async def replay_request(
-    deps: Deps, kept: CapturedRequest, profile: str, scope: Scope, receive: Receive, key: Key | None
-) -> Replayed:
-    """Send the request to `profile` and wait for its whole answer; it ends when `receive` tells that the caller left.
+async def replay_request(deps: Deps, kept: CapturedRequest, profile: str, caller: Exchange) -> Replayed:
+    """Send the request to `profile` and wait for its whole answer; it ends when the caller leaves.
 
-    `scope` is the caller's. Raises AdmissionError: the request was refused before it had a row.
+    Raises AdmissionError: the request was refused before it had a row.
     """
-    route, answer = replayed_route(kept), _Answer()
+    route = replayed_route(kept)
     body = {**kept.body, "model": profile} if isinstance(kept.body, dict) else {}
-    inner = Exchange.from_asgi(
-        _scope(kept, route, scope), replay_body(problems.encode_json(body), receive), answer.take, key, collected=True
-    )
+    channel = InnerChannel(problems.encode_json(body), caller.channel)
+    inner = Exchange(_head(kept, route, caller.head), channel, caller.key, collected=True)
     inner.kept = KeptAnswer(deps.new_id())
-    await passthrough.relay_request(deps, inner, on_row=answer.keep_row)
-    if answer.row is None:
-        raise answer.refusal()
+    rows: list[RequestRow] = []
+    await passthrough.relay_request(deps, inner, on_row=rows.append)
+    if not rows:
+        raise _refusal(channel)
     text = inner.kept.text(route.dialect)
     known = text is not None and kept.answer is not None
     match = match_answers(kept.answer or "", without_secrets(text or "")) if known else None
-    return Replayed(answer.row.request, match)
+    return Replayed(rows[0].request, match)
 
 
-def _scope(kept: CapturedRequest, route: Route, scope: Scope) -> Scope:
-    lease = [(name, value) for name, value in scope["headers"] if name.lower() == LEASE_HEADER.encode()]
+def _head(kept: CapturedRequest, route: Route, caller: ParsedHead) -> ParsedHead:
+    lease = [(name, value) for name, value in caller.raw_headers if name == LEASE_HEADER.encode()]
     own = [(name.encode(), value.encode("latin-1", "replace")) for name, value in kept.headers.items()]
-    return {
-        **scope,
-        "method": kept.method,
-        "path": route.path,
-        "raw_path": route.path.encode(),
-        "query_string": kept.query.encode("latin-1", "replace"),
-        "headers": [
-            *((name, value) for name, value in own if name.decode() not in _LEFT_OUT),
-            *lease,
-            (b"user-agent", AGENT.encode()),
-        ],
-    }
+    headers = [pair for pair in own if pair[0].decode() not in _LEFT_OUT]
+    query = kept.query.encode("latin-1", "replace")
+    return caller.inner(kept.method, route.path, [*headers, *lease, (b"user-agent", AGENT.encode())], query)
 
 
-class _Answer:
-    """Takes what a client would get; only a refusal before there is a row is read."""
-
-    def __init__(self) -> None:
-        self.row: RequestRow | None = None
-        self._status = 500
-        self._refusal = b""
-
-    def keep_row(self, row: RequestRow) -> None:
-        self.row = row
-
-    async def take(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-        elif self.row is None:
-            self._refusal += message.get("body", b"")
-
-    def refusal(self) -> AdmissionError:
-        try:
-            error = json.loads(self._refusal)["error"]
-        except (ValueError, RecursionError, KeyError, TypeError):
-            error = {}
-        return AdmissionError(
-            error.get("message", "The replay was refused."),
-            code=error.get("code") or "replay_refused",
-            status=self._status,
-        )
+def _refusal(answered: InnerChannel) -> AdmissionError:
+    try:
+        error = json.loads(answered.answer)["error"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        error = {}
+    return AdmissionError(
+        error.get("message", "The replay was refused."),
+        code=error.get("code") or "replay_refused",
+        status=answered.status or 500,
+    )
