@@ -314,3 +314,47 @@ def test_long_runs_of_one_thing_end_soon(start: str, piece: str) -> None:
     except ProfileError as error:
         outcome = error
     assert outcome
+
+
+PRESETS = """\
+version = 1
+; for all
+[*]
+c = 8192
+jinja = true
+n-gpu-layers = 8
+
+[ggml-org/gemma-3-4b-it-GGUF:Q4_K_M]
+n-gpu-layers = 123  ; the last layer too
+LLAMA_ARG_CACHE_RAM = 0
+load-on-startup = true
+
+[coder]
+model = /models/coder.gguf
+  model-draft = /models/draft.gguf
+cont-batching = off
+api-key = sk-0123456789abcdef
+port = 9999
+
+[empty]
+temp = 0.7
+"""
+
+
+def test_llama_cpps_presets_become_a_profile_for_each_section_over_what_all_share() -> None:
+    """By the command that its router would run; what the router decides is named, a secret is not kept."""
+    imported = importers.import_profiles(PRESETS)
+    gemma, coder = imported.profiles
+    name = "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"
+    assert (gemma["profile"], gemma["serves"]) == ("ggml-org-gemma-3-4b-it-GGUF-Q4_K_M", [name])
+    assert gemma["models"] == {"target": {"hf": name}}
+    assert gemma["args"] == {"ctx-size": 8192, "jinja": True, "n-gpu-layers": 123, "cache-ram": 0}
+    assert coder["models"] == {"target": {"path": "/models/coder.gguf"}, "drafter": {"path": "/models/draft.gguf"}}
+    assert coder["args"] == {
+        "ctx-size": 8192, "jinja": True, "n-gpu-layers": 8, "model-draft": "{drafter}", "no-cont-batching": True,
+    }  # fmt: skip
+    assert "sk-0123456789abcdef" not in str(imported)
+    assert "[empty]: names no model" in said(imported)
+    assert "load-on-startup" in said(imported)
+    with pytest.raises(ProfileError, match="No section of the presets names a model"):
+        importers.import_profiles("[empty]\ntemp = 0.7\n")

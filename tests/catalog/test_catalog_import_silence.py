@@ -140,6 +140,18 @@ def test_an_image_s_engine_does_not_run_behind_another_entrypoint() -> None:
         importers.import_profiles(line)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llama-server --models-preset /x/models.ini --models-max 1",
+        "docker run -e LLAMA_ARG_MODELS_PRESET=/x/models.ini ghcr.io/ggml-org/llama.cpp:server --jinja",
+    ],
+)
+def test_a_router_s_command_leads_to_the_file_of_its_models(text: str) -> None:
+    with pytest.raises(ProfileError, match=r"names no model.* \(its models are in /x/models\.ini: import that file\)"):
+        importers.import_profiles(text)
+
+
 def test_a_command_that_serves_nothing_is_no_engine() -> None:
     imported = got("G1")
     assert [profile["profile"] for profile in imported.profiles] == ["q"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog
-from sparkdash.catalog.importers import compose, llama_swap, podman_line, sparkrun
+from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, sparkrun
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.catalog.load import load_catalog
 from sparkdash.domain.profile import MOST_NODES
@@ -24,7 +24,7 @@ _OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "def
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
-    """Import a script, command line, recipe, llama-swap configuration or compose file.
+    """Import a script, command line, recipe, llama-swap configuration, compose file or model presets.
 
     `name` is for a single profile. `folder` holds the text's file, for what it names beside itself.
     Raises ProfileError: `import_refused`, with what is wrong.
@@ -82,6 +82,8 @@ def _import(text: str, name: str | None, folder: str | None) -> Imported:
     if {"[Service]", "[Container]"} & set(text.splitlines()):
         hint = "Give the command behind `ExecStart=` alone; `systemctl --user cat UNIT` shows it."
         raise import_refused("The input is a unit of systemd.", hint)
+    if llama_presets.is_presets(text):
+        return llama_presets.import_presets(text, name)
     return podman_line.import_podman_line(text, name)
 
 

@@ -81,8 +81,10 @@ def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes, e
     _speculation(engine, notes)
     if not _models(engine, positional, notes):
         said = f": {' '.join(words)[:120]}" if words else "."
+        presets = engine.args.get("models-preset")
+        elsewhere = f" (its models are in {presets}: import that file)" if presets else ""
         raise import_refused(
-            f"The {engine.kind} command names no model{said}",
+            f"The {engine.kind} command names no model{said}{elsewhere}",
             "Add the model to the command, or write the profile by hand.",
         )
     for extra in positional[1:]:
