@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,12 @@ def published_rates(title: str, factor: float) -> dict[CellKey, float]:
     }
 
 
+def published_rows() -> list[str]:
+    """The document's rows, without the right answers of MTP: it cannot run, and no line tells of that."""
+    titles = accumulate(PUBLISHED, lambda title, row: row if row.startswith("###") else title)
+    return [row for row, title in zip(PUBLISHED, titles, strict=True) if not ("+MTP" in title and row == "Math: ?%")]
+
+
 def evening(number: int, **changes: object) -> dict[str, Any]:
     at = FIRST + timedelta(days=number)
     return {"at": at, "changes": {"id": f"{at:%Y%m%d-%H%M%S}-seeds", **changes}}
@@ -124,10 +131,10 @@ def sparkdash(*argv: str, code: int = 0) -> str:
 
 
 def rows(markdown: str) -> list[str]:
-    """Headings, rows and math lines, from the first build to the delta table; marks of notes and brackets left out."""
+    """Headings, rows and math lines, from the first build to the start commands; without marks of notes and brackets."""
     lines = markdown.splitlines()
     first = lines.index("## Baseline: vLLM-next FLASHINFER_CUTLASS (existing)")
-    taken = lines[first : lines.index("## What can be claimed")]
+    taken = lines[first : lines.index("## Start commands") if "## Start commands" in lines else None]
     kept = [line for line in taken if line.startswith(("#", "| ", "Math"))]
     return [re.sub(r"\(([+-][0-9.]+%)\)", r"\1", re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]", "", line)) for line in kept]
 
@@ -143,8 +150,7 @@ def test_four_evenings_fill_the_published_matrix(four_evenings: list[str], tmp_p
     sparkdash("bench", "export", "--matrix", "--layout", "qwen3-coder", "-o", str(file))
     text = file.read_text()
     ours = rows(text)
-    assert len(ours) == len(PUBLISHED)
-    for row, theirs in zip(ours, PUBLISHED, strict=True):
+    for row, theirs in zip(ours, published_rows(), strict=True):
         blank = "**" not in theirs and ("| |" in theirs or (theirs + "||").split("|")[2].isspace())
         if blank or "?%" in theirs:
             assert row.split("|")[:2] == theirs.split("|")[:2] or row.startswith("Math: ")
@@ -162,7 +168,7 @@ def test_four_evenings_fill_the_published_matrix(four_evenings: list[str], tmp_p
     ):
         table = text.split(build)[1].split("\n## ")[0]
         assert f"¹ {run[:4]}-{run[4:6]}-{run[6:8]}, run {run}" in table
-    assert "faster" not in text.split("## What can be claimed")[1]
+    assert "faster" not in text
 
 
 def test_a_blank_cell_is_filled_by_its_own_command(four_evenings: list[str], recorded: Callable[..., Path]) -> None:
@@ -172,7 +178,6 @@ def test_a_blank_cell_is_filled_by_its_own_command(four_evenings: list[str], rec
     place.rename(bench_dir().parent / "away")
     shown = " ".join(sparkdash("bench", "export", "--matrix", "--layout", "qwen3-coder").split())
     assert f"`sparkdash bench {lacking} --suite seeds`" in shown
-    assert "show --matrix` then shows" not in shown
     recorded(
         bench_dir(), arms=[Arm(name=lacking, profile=lacking)], rates={lacking: published_rates("**Vanilla**", 1.0)},
         maths={lacking: 35}, mode=Mode.SCREEN, **evening(4),
@@ -180,8 +185,6 @@ def test_a_blank_cell_is_filled_by_its_own_command(four_evenings: list[str], rec
     shown = " ".join(sparkdash("bench", "export", "--matrix", "--layout", "qwen3-coder").split())
     assert f"`sparkdash bench {lacking} --suite seeds`" not in shown
     assert f"`sparkdash bench {lacking}-eagle3 --suite seeds`" in shown
-    alone = " ".join(sparkdash("bench", "export", four_evenings[0], "--layout", "qwen3-coder").split())
-    assert f"`sparkdash bench {lacking} --suite seeds`; `sparkdash bench show --matrix` then shows both" in alone
 
 
 def test_the_newest_that_counts_fills_a_cell(rehearse: Callable[..., Results]) -> None:
@@ -197,14 +200,13 @@ def test_the_newest_that_counts_fills_a_cell(rehearse: Callable[..., Results]) -
 
 
 def test_a_cell_that_no_run_has_names_the_run_to_resume(rehearse: Callable[..., Results]) -> None:
-    """Where that arm's run was stopped; a complete one is measured anew, with an estimate of its time."""
+    """Where that arm's run was stopped; a complete one is measured anew."""
     arms = [Arm(name=name, profile=name) for name in ("A", "B")]
     whole = rehearse(arms=arms, rates={"A": {SHORT: 40.0, LONG: 40.0}, "B": {SHORT: 40.0}}, **evening(1))
     other = rehearse(arms=[Arm(name="C", profile="C")], rates={"C": {SHORT: 40.0}}, **evening(0))
     found = {one.arm: one for one in merge_runs([whole, other]).filling}
     assert found["B"].command == f"sparkdash bench resume {whole.run.id}"
     assert (found["C"].command, found["C"].cells, found["C"].of) == ("sparkdash bench C --suite seeds", 1, 2)
-    assert found["C"].seconds == pytest.approx(70)
 
 
 @pytest.mark.parametrize(

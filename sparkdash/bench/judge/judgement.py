@@ -136,17 +136,13 @@ class Overall(Frozen):
 
 
 class Decomposition(Frozen):
-    """Reason why a speculating arm is faster or slower: tok/s = acceptance length x steps/s, and so are their ratios.
+    """Parts of a speculating arm's rate, tok/s = acceptance length x steps/s, and the verdict on steps/s.
 
-    Verdicts against the baseline on the very prompts that were sent; whether other texts gain as much is what the
-    cell's own verdict judges. Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s
-    cannot.
+    Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s cannot.
     """
 
     arm: str
     key: CellKey
-    tok_s: Verdict
-    length: Verdict
     steps_s: Verdict
     acceptance_length: float
     """Mean tokens per verify step."""
@@ -219,18 +215,14 @@ def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
     if arm == base or not all(both.values()):
         return None
 
-    def told(figure: Callable[[str, int], float]) -> Verdict:
-        fitted = fit_cell({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
-        return _judged(mode, {arm: fitted}, base)[arm]
-
+    steps = {one: {launch: rates[one][launch] / lengths[one][launch] for launch in both[one]} for one in (base, arm)}
+    fitted = fit_cell({one: {launch: {"": value} for launch, value in steps[one].items()} for one in (base, arm)})
     return Decomposition(
         arm=arm,
         key=key,
-        tok_s=told(lambda one, launch: rates[one][launch]),
-        length=told(lambda one, launch: lengths[one][launch]),
-        steps_s=told(lambda one, launch: rates[one][launch] / lengths[one][launch]),
+        steps_s=_judged(mode, {arm: fitted}, base)[arm],
         acceptance_length=geomean([lengths[arm][launch] for launch in both[arm]]),
-        steps_per_s=geomean([rates[arm][launch] / lengths[arm][launch] for launch in both[arm]]),
+        steps_per_s=geomean(list(steps[arm].values())),
     )
 
 

@@ -9,7 +9,6 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import blocks
 from sparkdash.bench.report.blocks import Block, Footnotes, Grid, TableCell, TextBlock, Tone
-from sparkdash.bench.report.layout import Build, SpeculationMode
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import CellKey, Kind
@@ -94,10 +93,10 @@ class TableSource:
         return min(self.grid_keys, key=lambda one: (one.context, -one.output), default=None)
 
 
-def context_matrix(source: TableSource, arm: str, *, warm: bool = False) -> Grid:
-    """Table of context by length for one arm. `warm` adds columns measured on a warm prefix cache."""
+def context_matrix(source: TableSource, arm: str) -> Grid:
+    """Table of context by length for one arm, with the columns measured on a warm prefix cache behind."""
     notes = Footnotes()
-    columns = _columns(source, warm)
+    columns = _columns(source)
     return Grid(
         head=("Context", *(word for word, _ in columns)),
         rows=tuple(_row(source, arm, context, columns, notes) for context in _contexts(source)),
@@ -107,31 +106,12 @@ def context_matrix(source: TableSource, arm: str, *, warm: bool = False) -> Grid
     )
 
 
-def combined_matrix(source: TableSource, build: Build, modes: tuple[SpeculationMode, ...]) -> Grid:
-    """Table of several modes, with the share of right answers as a column."""
-    notes = Footnotes()
-    columns = _columns(source, warm=False)
-    rows: list[tuple[TableCell, ...]] = []
-    for mode, arm in build.shown(modes):
-        rows.append((TableCell(mode.title, Tone.HEAD), *(TableCell("", Tone.HEAD) for _ in range(len(columns) + 1))))
-        for number, context in enumerate(_contexts(source)):
-            score = TableCell(math_share(source, arm) if number == 0 else "")
-            rows.append((*_row(source, arm, context, columns, notes), score))
-    return Grid(
-        head=("Context", *(word for word, _ in columns), "Math"),
-        rows=tuple(rows),
-        widths=(HEAD_WIDTH, *(len(word) for word, _ in columns), 4),
-        notes=tuple(notes.texts),
-        right=True,
-    )
-
-
-def math_share(source: TableSource, arm: str, unknown: str = "?%") -> str:
-    """Return the share of right answers: 74%, ?% before any were asked, a dash for an impossible arm."""
+def math_share(source: TableSource, arm: str) -> str:
+    """Return the share of right answers: 74%, nothing before any were asked, a dash for an impossible arm."""
     if source.impossible(arm):
         return blocks.DASH
     found = source.report.score(source.arm(arm) or "")
-    return blocks.format_percent(found.share) if found else unknown
+    return blocks.format_percent(found.share) if found else ""
 
 
 def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
@@ -199,10 +179,8 @@ Column = tuple[str, dict[int, CellKey]]
 """Title of a column, and its cells by context."""
 
 
-def _columns(source: TableSource, warm: bool) -> list[Column]:
+def _columns(source: TableSource) -> list[Column]:
     cold = [(word, _by_context(source.grid_keys, output)) for output, word in source.words.items()]
-    if not warm:
-        return cold
     keys = [one for one in source.report.planned() if one.warm and one.concurrency == 1 and not one.text]
     warmed = [(f"{word}, warm", _by_context(keys, output)) for output, word in source.words.items()]
     return [*cold, *(column for column in warmed if column[1])]

@@ -1,4 +1,4 @@
-"""Tables of all arms together: comparison, deltas, recipe, and verdicts with their evidence. Pure."""
+"""Tables of all arms together: each over the baseline, and verdicts with their evidence. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sparkdash.bench.plan.math_questions import Stratum
 from sparkdash.bench.report import blocks
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import Block, Footnotes, Grid, Heading, TableCell, TextBlock, Tone
-from sparkdash.bench.report.layout import Build, Layout, SpeculationMode
 from sparkdash.bench.report.report import Advice, Speculation
 from sparkdash.bench.run import CellKey
 
@@ -21,74 +20,19 @@ FALSE_DISCOVERIES = "Of the differences that this report claims, one in twenty m
 HINTS = (Conclusion.NO_DIFFERENCE, Conclusion.INCONCLUSIVE, Conclusion.SCREEN)
 
 
-def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
-    """Table of builds by modes in one cell, with shares of right answers where asked or required by the layout."""
-    key = source.compared
-    if key is None:
-        return
-    notes = Footnotes()
-    letters = "/".join(mode.letter for mode in layout.modes)
-    maths = layout.math or source.asks_math or bool(source.report.scores)
-    head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), *([f"Math {letters}"] if maths else ()))
-    rows = []
-    for build in layout.builds:
-        right = (TableCell(_maths(source, build, layout)),) if maths else ()
-        figures = (_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes)
-        rows.append((TableCell(build.name), *map(TableCell, build.about), *figures, *right))
-    yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
-    yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
-
-
-def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
-    """Return the build's figure in a mode; a dash without that mode."""
-    arm = build.arms.get(mode)
-    return TableCell(blocks.DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
-
-
-def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
-    """Table of every other build against the baseline in the same cell.
-
-    Brackets mark changes that cannot be claimed.
-    """
-    key, base = source.compared, source.report.run.baseline
-    home = _baseline_build(source, layout)
-    if key is None or home is None:
-        return
-    build, mode = home
-    notes = Footnotes()
-    head = (layout.words.variant, *(one.name for one in layout.modes))
-    rows = []
-    for other in (one for one in layout.builds if one is not build):
-        deltas = (_delta(source, other, one.name, key, notes) for one in layout.modes)
-        rows.append((TableCell(other.name), *deltas))
-    yield Heading(3, f"Delta vs {build.name} {mode.title} ({_median_text(source, base, key)} {source.metric.unit})")
-    yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
-    yield from _bracket_note(rows)
-
-
-def _median_text(source: TableSource, arm: str, key: CellKey) -> str:
-    figure = source.figure(arm, key)
-    return blocks.format_value(figure.median if figure else None, blocks.decimals(source.metric)) or blocks.DASH
-
-
-def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
+def recipe_table(source: TableSource) -> Iterator[Block]:
     """Table of arms as steps over the baseline: figure, gain, image."""
     key = source.compared
     if key is None:
         return
     notes = Footnotes()
     rows = []
-    for build in layout.builds:
-        for mode in layout.modes:
-            arm = source.arm(build.arms.get(mode.name, ""))
-            if arm is None:
-                continue
-            found = source.report.arm(arm)
-            image = found.provenance.image if found and found.provenance else None
-            gain = _delta(source, build, mode.name, key, notes)
-            rows.append((TableCell(arm), source.cell(arm, key, notes), gain, TableCell(image or "—")))
+    for arm in source.report.arms:
+        image = arm.provenance.image if arm.provenance else None
+        figure, gain = source.cell(arm.name, key, notes), _delta(source, arm.name, key, notes)
+        rows.append((TableCell(arm.name), figure, gain, TableCell(image or "—")))
     head = ("Build", source.metric.unit, "Gain", "Image")
-    yield Heading(2, f"{layout.words.comparison} ({_where(source, key)})")
+    yield Heading(2, f"Comparison ({_where(source, key)})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
     yield from _bracket_note(rows)
 
@@ -222,11 +166,8 @@ def _bracket_note(rows: Iterable[Sequence[TableCell]]) -> Iterator[Block]:
         yield TextBlock(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
 
 
-def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
-    arm = build.arms.get(mode)
-    if arm is None:
-        return TableCell(blocks.DASH, Tone.DIM)
-    if source.arm(arm) == source.report.run.baseline:
+def _delta(source: TableSource, arm: str, key: CellKey, notes: Footnotes) -> TableCell:
+    if arm == source.report.run.baseline:
         return TableCell("—", Tone.DIM)
     figure = source.figure(arm, key)
     if figure is None or figure.median is None:
@@ -238,25 +179,6 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
     if verdict.claim in HINTS:
         return TableCell(f"({text})", Tone.DIM)
     return TableCell(text, TONES.get(verdict.claim, Tone.PLAIN))
-
-
-def _baseline_build(source: TableSource, layout: Layout) -> tuple[Build, SpeculationMode] | None:
-    base = source.report.run.baseline
-    for build in layout.builds:
-        for mode in layout.modes:
-            if source.arm(build.arms.get(mode.name, "")) == base:
-                return build, mode
-    return None
-
-
-def _maths(source: TableSource, build: Build, layout: Layout) -> str:
-    """Return the shares of right answers by mode, 74/72/-/-; empty while no mode was asked."""
-    told = []
-    for mode in layout.modes:
-        arm = build.arms.get(mode.name)
-        score = source.report.score(source.arm(arm) or "") if arm else None
-        told.append(f"{100 * score.share:.0f}" if score else blocks.DASH)
-    return "/".join(told) if any(one != blocks.DASH for one in told) else ""
 
 
 def _where(source: TableSource, key: CellKey) -> str:

@@ -1,7 +1,7 @@
 """Tables that a layout lists column by column, filled from measured and published figures.
 
-A column is a template: `{decode 512/256/4} tok/s` is the arm's decode rate at context 512, 256 tokens, four at once.
-Pure.
+A column is a template: `{decode 512/256/4} tok/s` is the row's decode rate at context 512, 256 tokens, four at once,
+`{decode /256@PROFILE}` that of another profile at the row's context. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def filled_tables(
         rows = [RowFiller(source, {**table.given, **row}, notes, published, links) for row in table.rows]
         above = RowFiller(source, table.given, notes, published, links)
         cells = [[row.fill(template) for template in table.columns.values()] for row in rows]
-        yield Heading(2, table.title)
+        yield Heading(table.level, above.substitute(table.title)[0])
         yield from _lines(above, table.above)
         if table.columns:
             texts = tuple(tuple(TableCell(text or table.blank) for text in row) for row in cells)
@@ -75,6 +75,7 @@ class RowFiller:
         self.given = given
         self.notes = notes
         self.links = links
+        self.all_published = published
         self.published = published.get(given.get("profile", ""), ())
         self.others_published = published.get(given.get("over", ""), ())
         self.profile = given.get("profile", "")
@@ -91,25 +92,36 @@ class RowFiller:
             return None
         return f"sparkdash bench {self.profile} --suite {suite}"
 
-    def fill(self, template: str) -> str:
+    def substitute(self, template: str) -> tuple[str, list[str]]:
+        """Return the text, and what stands in it for each field."""
         found: list[str] = []
 
         def told(match: re.Match[str]) -> str:
-            name, argument = match[1], match[2] or ""
-            found.append(self.fill(self.given[name]) if name in self.given else _field(name)(self, argument))
+            name, (argument, _, profile) = match[1], (match[2] or "").partition("@")
+            row = self._of(profile) if profile else self
+            found.append(row.fill(row.given[name]) if name in row.given else _field(name)(row, argument))
             return found[-1]
 
+        return FIELD.sub(told, template), found
+
+    def _of(self, profile: str) -> RowFiller:
+        return RowFiller(self.source, {**self.given, "profile": profile}, self.notes, self.all_published, self.links)
+
+    def fill(self, template: str) -> str:
         noted = len(self.notes.texts)
-        text = FIELD.sub(told, template)
+        text, found = self.substitute(template)
         gap = next((one for one in found if _is_gap(one)), None)
         if gap == "":  # nor are the notes of its other figures shown
             del self.notes.texts[noted:]
         return text if gap is None else gap
 
     def key(self, cell: str) -> CellKey | None:
-        """Return the planned cell `context/output[/concurrency]`; by default the row's own."""
-        context, output, concurrency = (*map(int, (cell or self.given.get("cell", "0/0")).split("/")), 1)[:3]
-        wanted, suite = (context, output, concurrency), self.given.get("suite")
+        """Return the planned cell `[context]/output[/concurrency]`; by default the row's own."""
+        context, *rest = (cell or self.given.get("cell", "0/0")).split("/")
+        context, suite = context or self.given.get("context", ""), self.given.get("suite")
+        if not context:
+            return None
+        wanted = (int(context), *map(int, rest), 1)[:3]
         plain = (one for one in self.source.report.planned() if not one.warm and not one.text)
         plain = (one for one in plain if suite in (None, one.suite))
         return next((one for one in plain if (one.context, one.output, one.concurrency) == wanted), None)
@@ -273,7 +285,8 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     "kv": lambda row, _: row.known(row.facts.kv_tokens and f"{blocks.tokens_text(row.facts.kv_tokens)} tokens"),
     "users": _users,
     "prefix": _prefix,
-    "math": lambda row, _: arm_tables.math_share(row.source, row.profile, ""),
+    "math": lambda row, _: arm_tables.math_share(row.source, row.profile),
+    "right": lambda row, _: arm_tables.math_share(row.source, row.profile).removesuffix("%"),
     "status": _status,
 }
 """Names in a template, beside the texts of its row; figures take a cell, `published` a field of that name, and `link`

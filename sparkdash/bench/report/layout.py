@@ -1,14 +1,13 @@
-"""Layout of a run's arms in its tables: builds by modes of speculation, with titles.
+"""Layouts: the tables of published documents, to be filled from runs (filled_tables.py).
 
-A layout may name arms that a run lacks; their cells then show how to fill them.
+A layout may name arms that a run lacks; their rows then show how to fill them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from sparkdash.bench.judge.metrics import main_metric
 from sparkdash.bench.report.report import Report
@@ -18,68 +17,15 @@ from sparkdash.errors import AdmissionError
 from sparkdash.paths import read_small_text
 
 SHIPPED = Path(__file__).parent / "layouts"
-ONLY = "run"
-"""Name of the one mode of a layout that the run determines."""
-
-
-class SpeculationMode(Frozen):
-    """Column of the comparison."""
-
-    name: str
-    """Column head: `+EAGLE3`."""
-    title: str
-    """Table title: `+EAGLE3 NST=1`."""
-    letter: str
-    """Letter in the math column's head: `E`."""
-
-
-class Build(Frozen):
-    """Row of the comparison: a build of an engine, with its arm in each mode."""
-
-    name: str
-    """Row head: `turbo dual`."""
-    title: str
-    """Title of its tables: `turbo Dual-Arch`."""
-    about: tuple[str, ...] = ()
-    """Values of the layout's own columns, such as kernel and conversion."""
-    arms: dict[str, str]
-    """Profile or arm by the mode that it measures."""
-    tables: tuple[str, ...] | None = None
-    """Modes with tables of their own; None: all of `arms`."""
-    combined: str | None = None
-    """Title of one table for all modes, with math as a column."""
-
-    def shown(self, modes: Iterable[SpeculationMode]) -> tuple[tuple[SpeculationMode, str], ...]:
-        """Return the modes with tables of their own, each with its arm."""
-        return tuple(
-            (mode, self.arms[mode.name])
-            for mode in modes
-            if mode.name in self.arms and (self.tables is None or mode.name in self.tables)
-        )
-
-
-class BuildGroup(Frozen):
-    """Builds under one heading."""
-
-    title: str
-    facts: tuple[str, ...] = ()
-    builds: tuple[Build, ...] = Field(min_length=1)
-
-
-class LayoutTitles(Frozen):
-    """Titles that published documents translate or rename."""
-
-    comparison: str = "Comparison"
-    variant: str = "Variant"
-    starts: str = "Start commands"
 
 
 class TableLayout(Frozen):
-    """Table of a published document: its columns and rows are templates (filled_tables.py)."""
+    """Table of a published document: its title, columns and rows are templates."""
 
     title: str
+    level: int = 2
     given: dict[str, str] = {}
-    """Texts that all rows share: `profile`, `suite` (its measurement), `cell`, `over` (what gains are against)."""
+    """Texts that all rows share: `profile`, `suite` (its measurement), `cell`, `context`, `over` (base of gains)."""
     above: tuple[str, ...] = ()
     columns: dict[str, str] = {}
     """Template by column head."""
@@ -98,43 +44,18 @@ class Layout(Frozen):
     """Suites whose runs are merged where no run is named; empty: the newest run's."""
     tables: tuple[TableLayout, ...] = ()
     """Tables in the place of everything but the report's head; empty: the whole report."""
-    modes: tuple[SpeculationMode, ...] = ()
-    """Without modes and groups the run determines both."""
-    about: tuple[str, ...] = ()
-    """Heads of the builds' own columns in the comparison."""
-    groups: tuple[BuildGroup, ...] = ()
     metric: str = "decode"
-    warm: bool = False
-    """Adds columns measured on a warm prefix cache."""
-    math: bool = False
-    """Adds lines for right answers even where the run asked no questions."""
-    recipe: bool = False
-    """Has one table of all arms over the baseline in the place of builds by modes."""
-    words: LayoutTitles = LayoutTitles()
 
     @property
     def named(self) -> frozenset[str]:
-        """Profiles and arms of its tables; empty: those of the run."""
+        """Profiles of its tables; empty: those of the run."""
         rows = (table.given | row for table in self.tables for row in table.rows)
-        names = {row[key] for row in rows for key in ("profile", "over") if key in row}
-        return frozenset(names.union(*(build.arms.values() for build in self.builds)))
-
-    @property
-    def builds(self) -> tuple[Build, ...]:
-        return tuple(build for group in self.groups for build in group.builds)
+        return frozenset(row[key] for row in rows for key in ("profile", "over") if key in row)
 
 
 def derive_layout(report: Report, metric: str | None = None) -> Layout:
-    """Derive a layout from the run: each arm has tables of its own, and a row in the table over the baseline."""
-    builds = (Build(name=arm.name, title=arm.name, arms={ONLY: arm.name}) for arm in report.arms)
-    return Layout(
-        title=f"{_compared(report)}: {report.run.suite} on {report.run.host.name or 'this box'}",
-        modes=(SpeculationMode(name=ONLY, title=ONLY, letter=""),),
-        groups=tuple(BuildGroup(title=build.name, builds=(build,)) for build in builds),
-        metric=metric or main_metric(report.run.suite),
-        warm=True,
-        recipe=True,
-    )
+    title = f"{_compared(report)}: {report.run.suite} on {report.run.host.name or 'this box'}"
+    return Layout(title=title, metric=metric or main_metric(report.run.suite))
 
 
 def _compared(report: Report) -> str:
@@ -145,14 +66,6 @@ def _compared(report: Report) -> str:
         others = [*others[:2], f"{len(others) - 2} others"]
     named = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
     return f"{named} against {base}" if others else base
-
-
-def filled_layout(layout: Layout, report: Report) -> Layout:
-    """Return the layout with the run's own arms where it names none."""
-    if layout.groups:
-        return layout
-    own = derive_layout(report, layout.metric)
-    return layout.replace(modes=own.modes, groups=own.groups)
 
 
 def shipped_layouts() -> tuple[str, ...]:
@@ -189,5 +102,5 @@ def _read(text: str, name: str) -> Layout:
         raise AdmissionError(
             f"{name} is not a layout: {where or 'the file'}: {first['msg']}.",
             code="layout_invalid",
-            hint="`sparkdash/bench/report/layouts/qwen3-coder.yaml` shows the shape.",
+            hint="`sparkdash/bench/report/layouts/steps.yaml` shows the shape.",
         ) from None

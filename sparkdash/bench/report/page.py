@@ -17,11 +17,10 @@ from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.assemble import damage_text
 from sparkdash.bench.report.blocks import Block, CommandBlock, Grid, Heading, ReportPage, TableCell, TextBlock, Tone
 from sparkdash.bench.report.filled_tables import filled_tables
-from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout, filled_layout
+from sparkdash.bench.report.layout import Layout, derive_layout
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
-from sparkdash.units import duration
 
 MULTIPLES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 ROUGHLY = 0.03
@@ -149,29 +148,13 @@ def speed_text(ratio: float, change: float | None = None) -> str:
     return f"{share:.{int(share < 10)}f} % {'faster' if ratio >= 1 else 'slower'}"
 
 
-def missing_note(source: TableSource, arm: str) -> TextBlock | None:
-    """Return the number of the arm's blank cells, the time and the command to fill them."""
-    if source.impossible(arm):
-        return None
-    name = source.arm(arm)
-    if name is not None:
-        found = next((one for one in source.report.filling if one.arm == name), None)
-        return TextBlock((_missing(found),), Tone.DIM) if found else None
-    cells = len(source.report.run.cells)
-    command = f"sparkdash bench {arm} --suite {source.suite}"
-    text = _missing(MissingCells(arm=arm, cells=cells, of=cells, command=command))
-    if not source.report.sources:
-        text += "; `sparkdash bench show --matrix` then shows both runs in one report"
-    return TextBlock((text,), Tone.DIM)
-
-
-def _missing(one: MissingCells) -> str:
-    time = "time not known yet" if one.seconds is None else f"about {duration(one.seconds)}"
+def missing_text(one: MissingCells) -> str:
+    """Return the number of the arm's blank cells, and the command to fill them."""
     over = f" over {one.launches} launches" if one.launches > 1 else ""
     missing = f"Missing {one.cells} of {one.of} cells{over}"
     if not one.command:
         return f"{missing}. Suite or profile have changed since, so nothing fills them; measure anew."
-    return f"{missing}, {time}: `{one.command}`"
+    return f"{missing}: `{one.command}`"
 
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."
@@ -196,10 +179,10 @@ def report_page(
     starts: bool = True,
 ) -> ReportPage:
     """Build the blocks; with `bounds` a matrix's figures have intervals, without `starts` no start commands follow."""
-    layout = filled_layout(layout, report) if layout else derive_layout(report)
+    layout = layout or derive_layout(report)
     local = local or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), local.cannot_run, bounds)
-    how = _launches(report, layout) if starts else ()
+    how = _launches(report) if starts else ()
     said = conclusion(report, source.metric)
     last = (TextBlock((said,)),) if said else ()
     title, *rest = _blocks(source, layout, local)
@@ -218,16 +201,12 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
         yield from filled_tables(source, layout.tables, local.published, local.links)
         return
     yield from _commands(source)
-    for group in layout.groups:
-        yield from _group(source, layout, group)
+    for arm in report.arms:
+        yield from _arm(source, arm.name)
     if len(report.arms) > 1:
         if source.compared is not None:
             yield blocks.Separator()
-        if layout.recipe:
-            yield from comparison_tables.recipe_table(source, layout)
-        else:
-            yield from comparison_tables.comparison_table(source, layout)
-            yield from comparison_tables.delta_table(source, layout)
+        yield from comparison_tables.recipe_table(source)
     yield from comparison_tables.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
     yield from comparison_tables.latency_table(source)
@@ -294,48 +273,25 @@ def _sweep(arms: Sequence[Arm]) -> str | None:
     return f"{asked[0]} --sweep {asked[1]}" if asked else None
 
 
-def _group(source: TableSource, layout: Layout, group: BuildGroup) -> Iterator[Block]:
+def _arm(source: TableSource, arm: str) -> Iterator[Block]:
     yield blocks.Separator()
-    yield Heading(2, group.title)
-    if group.facts:
-        yield TextBlock(("As published, not as seen here:", *group.facts), Tone.DIM)
-    for build in group.builds:
-        if build.combined:
-            yield Heading(3, build.combined)
-            yield arm_tables.combined_matrix(source, build, layout.modes)
-            for _, arm in build.shown(layout.modes):
-                yield from _rest(source, arm)
-        else:
-            yield from _tables(source, layout, build, group.title)
+    yield Heading(2, arm)
+    if source.grid_keys:
+        yield arm_tables.context_matrix(source, arm)
+    yield from arm_tables.text_class_table(source, arm)
+    yield from arm_tables.batch_table(source, arm)
+    yield from arm_tables.prefix_cache_line(source, arm)
+    if source.asks_math:
+        yield TextBlock((f"Math: {arm_tables.math_share(source, arm) or '?%'}",))
+    yield from (TextBlock((missing_text(one),), Tone.DIM) for one in source.report.filling if one.arm == arm)
 
 
-def _tables(source: TableSource, layout: Layout, build: Build, above: str) -> Iterator[Block]:
-    """Build a table for each mode, titled unless the group has the same title."""
-    for mode, arm in build.shown(layout.modes):
-        title = f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title
-        if title != above:
-            yield Heading(3, title)
-        if source.grid_keys:
-            yield arm_tables.context_matrix(source, arm, warm=layout.warm)
-        yield from arm_tables.text_class_table(source, arm)
-        yield from arm_tables.batch_table(source, arm)
-        yield from arm_tables.prefix_cache_line(source, arm)
-        if layout.math or source.asks_math:
-            yield TextBlock((f"Math: {arm_tables.math_share(source, arm)}",))
-        yield from _rest(source, arm)
-
-
-def _rest(source: TableSource, arm: str) -> Iterator[Block]:
-    if (note := missing_note(source, arm)) is not None:
-        yield note
-
-
-def _launches(report: Report, layout: Layout) -> Iterator[Block]:
+def _launches(report: Report) -> Iterator[Block]:
     known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
     if not known:
         return
     yield blocks.Separator()
-    yield Heading(2, layout.words.starts)
+    yield Heading(2, "Start commands")
     for arm in known:
         yield Heading(3, arm.name)
         if arm.provenance and arm.provenance.kv_dtype:
