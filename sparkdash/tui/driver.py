@@ -18,7 +18,7 @@ class LoopDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         if self.input_tty:
-            self._parser, self._decode = XTermParser(self._debug), getincrementaldecoder("utf-8")().decode
+            self._parser, self._decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
             self._loop.call_soon_threadsafe(self._loop.add_reader, self.fileno, self._read)
         else:
             super().run_input_thread()
@@ -35,8 +35,9 @@ class LoopDriver(LinuxDriver):
         if not data:
             self._loop.remove_reader(self.fileno)
             return
-        for message in self._parser.feed(self._decode(data)):
-            self.process_message(message)
+        if text := self._decode(data):  # part of a character decodes to "", which would end the parser
+            for message in self._parser.feed(text):
+                self.process_message(message)
         self._loop.call_later(ESCAPE_DELAY, self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
