@@ -57,7 +57,7 @@ class LocalCommands:
 
     async def dry_run(self, profile: str) -> dict[str, Any]:
         """Return the command that starts the profile's engine, as a document. Raises SparkdashError."""
-        told, code = await self._document("use", "--dry-run", "--anyway", "--json", "--", profile)
+        told, code = await self._document("use", "--dry-run", "--json", "--", profile)
         if code:
             raise _failure(told.get("error", {}))
         return told

@@ -16,6 +16,9 @@ from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.tui.lines.dialog_texts import command_lines
+from sparkdash.tui.local_commands import LocalCommands
+from sparkdash.tui.text import plain_text
 from sparkdash.units import GIB
 
 ON_THE_BOX = Address("http://localhost", Path("/run/sparkdash.sock"))
@@ -34,7 +37,7 @@ class PretendCommands:
 
     async def dry_run(self, profile: str) -> dict[str, Any]:
         argv = ["podman", "run", "-d", "--name", f"sparkdash-{profile}", "--network", "host"]
-        return {"profile": profile, "argv": argv, "nodes": [], "cannot_run": None}
+        return {"profile": profile, "argv": argv, "nodes": []}
 
     async def pull_weights(self, profile: str) -> AsyncIterator[dict[str, Any]]:
         yield {"weights": [profile], "came_bytes": GIB, "total_bytes": 4 * GIB, "bytes_per_s": None, "eta_s": 9.0}
@@ -123,6 +126,17 @@ async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(st
         await on.press("escape", "p")
         assert on.daemon.asked == [("pull", box.gpt)]
         await on.until(lambda: "image and weights are there" in on.text)
+
+
+async def test_the_commands_of_the_box_are_ones_that_sparkdash_has(tmp_path: Path) -> None:
+    """As child processes: an option that is gone would be told in place of the document."""
+    commands = LocalCommands(ON_THE_BOX)
+    shown = [plain_text(line) for line in command_lines(await commands.dry_run("gpt-oss-20b"), 100)]
+    assert shown[0].startswith("podman run"), shown
+    (tmp_path / "mine.yaml").write_text("engine: vlm\n")
+    assert (await commands.check(tmp_path / "mine.yaml"))["findings"]
+    with pytest.raises(AdmissionError, match="nobody"):
+        await anext(commands.pull_weights("nobody"))
 
 
 async def test_a_pull_fetches_the_weights_alone_where_engines_are_plain_processes(stage: Any, box: Any) -> None:

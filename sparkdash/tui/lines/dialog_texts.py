@@ -241,7 +241,7 @@ def finding_lines(found: Mapping[str, Any], draft: str, name: str, width: int) -
 
 def command_lines(told: Mapping[str, Any], width: int) -> list[Line]:
     """Format the command of a dry run, one option a row, each node's under its name."""
-    lines = wrap(f"It cannot run as published: {told['cannot_run']}.", width, Style.WARN) if told["cannot_run"] else []
+    lines: list[Line] = []
     nodes = told.get("nodes") or [{"node": "", "argv": told["argv"]}]
     for one in nodes:
         if one["node"]:

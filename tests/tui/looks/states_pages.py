@@ -38,7 +38,7 @@ class Commands:
         argv = ["podman", "run", "-d", "--name", f"sparkdash-{profile}", "--network", "host", "--device", "nvidia.com/gpu=all",
                 "nvcr.io/nvidia/vllm:26.04-py3", "--max-model-len", "131072", "--speculative-config",
                 '{"method":"eagle3","model":"/models/a-quite-long-name-of-a-draft-model-that-goes-on","num_speculative_tokens":3}']  # fmt: skip
-        return {"profile": profile, "argv": argv, "nodes": [], "cannot_run": None}
+        return {"profile": profile, "argv": argv, "nodes": []}
 
 
 def on_this_box(app: Any, daemon: Any) -> None:
