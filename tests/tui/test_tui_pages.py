@@ -54,6 +54,14 @@ async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -
         assert on.rows[2] == "▸ runs 1"
 
 
+async def test_a_profile_of_more_boxes_than_there_are_cannot_run_here(stage: Any, box: Any) -> None:
+    wide = box.profile("wide", nodes=2)
+    async with stage(box.snapshot(profiles=(*box.snapshot().profiles, wide)), size=(160, 30)) as on:
+        await on.press("2")
+        assert "▸ cannot run here 1" in on.rows
+        assert not any(row.startswith("wide") for row in on.rows)
+
+
 async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any, box: Any) -> None:
     here, gone = Item(here=True, size=GIB), Item(here=False)
     async with stage(box.snapshot()) as on:
