@@ -381,6 +381,8 @@ class Orders:
 
     @order
     async def edit(self, name: str) -> None:
+        if self._host.view.simulated:
+            raise NothingToDoError(f"{name} is simulated: there is nothing to edit.")
         self._must_be_local("The file lies on the daemon's box.")
         profile = await self._host.daemon.profile(name=name)
         place, _, line = profile.source.rpartition(":")

@@ -111,6 +111,16 @@ async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_p
         assert commands.checked == ["engine: vlm\n", "engine: sglang\n"]
 
 
+async def test_a_profile_of_the_demo_is_no_file_to_edit(stage: Any, box: Any) -> None:
+    """Its source is the file that ships: a copy would land among the owner's own profiles."""
+    world = box.snapshot()
+    demo = world.daemon.model_copy(update={"simulated": True})
+    async with stage(world.model_copy(update={"daemon": demo})) as on:
+        on.daemon.address = ON_THE_BOX
+        await on.press("2", "e")
+        assert "gpt-oss-120b is simulated: there is nothing to edit." in on.text
+
+
 async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(stage: Any, box: Any) -> None:
     """On the daemon's own box; from another one the command line is named."""
     world = box.snapshot()
