@@ -1,7 +1,8 @@
-"""Ownership of engines: one daemon to a state folder, and what others started is left alone."""
+"""Ownership of engines: one daemon to a state folder; engines that it cannot adopt are shown and stopped."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sparkdash import paths
+from sparkdash.host.processes import leftovers
 
 
 @pytest.mark.parametrize("same", ["state", "runtime"])
@@ -24,3 +28,31 @@ def test_two_daemons_refuse_each_other(new_daemon: Callable[..., Any], tmp_path:
     said = " ".join(done.stderr.split())
     assert f"pid {first.process.pid}, {first.url}" in said
     assert first.get("/health") == {"status": "ok"}
+
+
+ENGINE = Path(__file__).with_name("tiny_engine.py")
+NORTH = f"""\
+profile: north
+engine: vllm
+gpu: false
+command: [{sys.executable}, {ENGINE}]
+models: {{target: {{path: {ENGINE.parent}}}}}
+args: {{max-model-len: 4096}}
+"""
+
+
+def test_an_engine_that_cannot_be_adopted_is_shown_and_stopped_with_all_others(new_daemon: Callable[..., Any]) -> None:
+    daemon = new_daemon(runtime="process", stop_grace_s=1)
+    daemon.write("north", NORTH)
+    daemon.start()
+    daemon.post("/api/use", {"profile": "north"})
+    daemon.until(lambda state: state["engines"].get("north", {}).get("state") == "ready")
+    daemon.kill()
+    daemon.write("north", NORTH + "argz: {}\n")
+    daemon.start()
+    assert (daemon.state()["engines"], daemon.state()["unadopted"]) == ({}, ["north"])
+    assert "`sparkdash stop north` ends it" in " ".join(daemon.sparkdash("status").stdout.split())
+    done = daemon.sparkdash("stop", "--all", "--json")
+    assert (done.returncode, json.loads(done.stdout)["stopped"]) == (0, ["north"])
+    assert daemon.state()["unadopted"] == []
+    assert leftovers.processes_of_owner(paths.owner(daemon.root / "state")) == {}

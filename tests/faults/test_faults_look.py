@@ -72,13 +72,3 @@ async def test_a_death_is_seen_though_podman_failed_meanwhile(
         box.fix()
         await box.until(lambda: box.states() == {"a": "failed"})
         assert box.left() == set()
-
-
-async def test_without_a_fault_all_goes_well(open_box: Any, make_profile: Callable[..., Any]) -> None:
-    """The stand-in itself understands what the real one is asked."""
-    async with open_box(make_profile("a")) as box:
-        assert await box.chat("a") == (200, {})
-        await box.supervisor.stop("a")
-        verbs = [call.split()[0] for call in box.calls()]
-        assert {"ps", "image", "inspect", "run", "logs", "stop", "rm"} <= set(verbs)
-        assert box.left() == set()

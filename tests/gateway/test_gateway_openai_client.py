@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from scripted import replaying, streaming
+from scripted import streaming
 
 from sparkdash.errors import EngineError
 from sparkdash.settings import Settings
@@ -31,25 +30,6 @@ async def client(house: Any) -> AsyncIterator[openai.AsyncOpenAI]:
     )
     async with made:
         yield made
-
-
-async def test_a_chat_streams(house: Any, client: Any, recorded_body: Any) -> None:
-    """Text, reasoning and usage of a real vLLM's stream, read by the client's own types."""
-    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
-    counts = {"include_usage": True}
-    stream = await client.chat.completions.create(model="alpha", messages=[], stream=True, stream_options=counts)
-    chunks = [chunk async for chunk in stream]
-    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices).endswith("quiet engine")
-    assert chunks[-1].usage.completion_tokens == 80
-    assert (await house.ended()).client == "openai-python"
-
-
-async def test_tools_stream(house: Any, client: Any, recorded_body: Any) -> None:
-    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-tool-stream"))
-    async with client.chat.completions.stream(model="alpha", messages=[]) as stream:
-        final = await stream.get_final_completion()
-    call = final.choices[0].message.tool_calls[0]
-    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
 
 
 async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:

@@ -68,6 +68,15 @@ async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any
     assert row.finish_reason in ("length", "tool_calls", "max_tokens", "tool_use", None)
 
 
+@pytest.mark.parametrize("route", [*ROUTES.values(), "/v1/audio/speech"])
+async def test_nonsense_passes_unchanged(house: Any, route: str) -> None:
+    dice = random.Random(route)
+    words = (b"data: ", b'"choices":[],"usage":{', b"[DONE]", b"\r\n\r\n", b"\n\n", b"event: error", "ünï😀".encode())
+    nonsense = b"".join(dice.choice((*words, dice.randbytes(200))) for _ in range(500))
+    house.engine.script = streaming(*split(nonsense, seed=len(route)))
+    assert (await house.client.post(route, json=ASKED)).content == nonsense
+
+
 @pytest.mark.parametrize("name", ["chat-stream-usage", "completions-stream"])
 @pytest.mark.parametrize("options", [{}, {"stream_options": None}, {"stream_options": {"include_usage": False}}])
 async def test_a_client_that_does_not_ask_for_counts_gets_none(

@@ -71,22 +71,47 @@ def test_a_floor_that_the_owner_sets_counts_as_it_is_and_lifts_the_milder_ones()
     assert (found.warn, found.hold, found.kill) == (20 * GIB, 20 * GIB, 20 * GIB)
 
 
-@pytest.mark.parametrize(("gib", "level"), [(30, OK), (12, OK), (11, WARN), (7.9, HOLD), (4.9, KILL)])
-def test_a_level_begins_under_its_floor(gib: float, level: int) -> None:
-    """The floor itself still belongs to the milder one."""
-    assert Box().see(gib).level == level
+LEVELS: dict[str, tuple[float | None, bool, list[tuple[float, int]]]] = {
+    "begins under its floor, which belongs to the milder one": (None, False, [(30, OK), (12, OK), (11, WARN)]),
+    "grows floor by floor": (None, False, [(7.9, HOLD), (4.9, KILL)]),
+    "is left only with a margin, so that a floor is told of once": (
+        None,
+        False,
+        [(7.9, HOLD), (8.1, HOLD), (8.9, WARN)],
+    ),
+    "is one worse while pressure rises": (0.12, True, [(11, HOLD)]),
+    "stays well under pressure alone, as of weights that are read": (0.9, True, [(50, OK)]),
+    "is not worse under a steady pressure": (0.02, False, [(11, WARN)] * 20),
+}
+"""Pressure after a first look at 0.02, whether it presses, and the level of each look at so many GiB."""
 
 
-def test_one_look_under_the_floor_is_not_enough_to_kill_while_memory_does_not_fall() -> None:
+@pytest.mark.parametrize("case", LEVELS)
+def test_a_level(case: str) -> None:
+    pressure, pressed, looks = LEVELS[case]
     box = Box()
-    assert not box.see(4.9).kill
-    assert box.see(4.9).kill
+    box.see(looks[0][0], pressure=0.02)
+    seen = [box.see(gib, pressure=pressure) for gib, _ in looks]
+    assert [verdict.level for verdict in seen] == [level for _, level in looks]
+    assert seen[0].pressed is pressed
 
 
-@pytest.mark.parametrize(("before", "now", "kill"), [(7.0, 5.7, True), (7.0, 5.9, False), (5.2, 5.1, False)])
-def test_a_fall_that_reaches_the_floor_too_soon_is_not_waited_for(before: float, now: float, kill: bool) -> None:
-    """2.6 GiB a second and 0.7 GiB to go: the next look is 0.1 s away, and a kill takes hold 0.2 s after it."""
-    assert Box().see(before, now).kill is kill
+@pytest.mark.parametrize("looks", [
+    [(4.9, False), (4.9, True)],  # one look is not enough while memory does not fall
+    [(20, False), (2.4, True)],  # under half of the floor it is: at 2 GiB a second there is no time for another
+    [(7.0, False), (5.7, True)],  # in 0.5 s it is under the floor; a look and a kill take 0.3 s
+    [(7.0, False), (5.9, False)], [(5.2, False), (5.1, False)],
+    [(4.5, False), (4.5, True), (4.2, True)],  # memory that goes on falling costs the next one at once
+])  # fmt: skip
+def test_the_looks_that_kill(looks: list[tuple[float, bool]]) -> None:
+    box = Box()
+    assert [box.see(gib).kill for gib, _ in looks] == [kills for _, kills in looks]
+
+
+def test_memory_that_has_not_come_back_in_its_time_costs_the_next_one() -> None:
+    box = Box()
+    box.see(4.5, 4.5)
+    assert [box.see(4.5).kill for _ in range(int(2 * OWED_S) + 2)].count(True) == 1
 
 
 def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() -> None:
@@ -97,20 +122,10 @@ def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() ->
     ]
 
 
-@given(st.floats(0.5, 3), st.floats(8, 12), st.floats(0, 1))
-def test_memory_that_loses_3_gib_a_second_never_comes_under_the_kill_floor(
-    gib_s: float, start: float, phase: float
-) -> None:
-    """Half as much again as the quickest fall that was reported; wherever above the hold floor it begins."""
-    assert lowest(gib_s, start, phase) >= FLOORS.kill - 1
-
-
-@given(st.floats(3, 8), st.floats(8, 12), st.floats(0, 1))
-def test_memory_that_loses_8_gib_a_second_never_comes_to_where_boxes_freeze(
-    gib_s: float, start: float, phase: float
-) -> None:
-    """Four times the quickest that was reported."""
-    assert lowest(gib_s, start, phase) >= FROZEN - 1
+@given(st.floats(0.5, 8), st.floats(8, 12), st.floats(0, 1))
+def test_memory_that_falls_quickly_is_caught(gib_s: float, start: float, phase: float) -> None:
+    """At half as much again as the quickest reported fall above the kill floor, at four times of it above the freeze."""
+    assert lowest(gib_s, start, phase) >= (FLOORS.kill if gib_s <= 3 else FROZEN) - 1
 
 
 def lowest(gib_s: float, start: float, phase: float) -> float:
@@ -119,33 +134,6 @@ def lowest(gib_s: float, start: float, phase: float) -> float:
     while not (verdict := judge.see(GuardReading(at, int((start - gib_s * max(0.0, at - begins)) * GIB)))).kill:
         at += verdict.again_s
     return (start - gib_s * (at + KILL_S - begins)) * GIB
-
-
-def test_under_half_of_the_floor_one_look_is_enough() -> None:
-    """At 2 GiB a second there is no time for a second look."""
-    assert Box().see(20, 2.4).kill
-
-
-def test_a_level_is_left_only_with_a_margin() -> None:
-    """Memory that hovers about a floor is told of once."""
-    box = Box()
-    assert box.see(7.9).level == HOLD
-    assert box.see(8.1).level == HOLD
-    assert box.see(8.9).level == WARN
-
-
-def test_after_that_time_the_next_one_goes() -> None:
-    """Memory that has not come back by then does not come."""
-    box = Box()
-    box.see(4.5, 4.5)
-    kills = [box.see(4.5).kill for _ in range(int(2 * OWED_S) + 2)]
-    assert kills.count(True) == 1
-
-
-def test_memory_that_goes_on_falling_after_a_kill_costs_the_next_one_at_once() -> None:
-    box = Box()
-    assert box.see(4.5, 4.5).kill
-    assert box.see(4.2).kill
 
 
 def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None:
@@ -158,26 +146,6 @@ def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None
     assert not judge.see(GuardReading(0.7, int(5.2 * GIB))).kill
     assert not judge.see(GuardReading(1.2, int(5.2 * GIB))).kill
     assert judge.see(GuardReading(1.7, int(4.7 * GIB))).kill
-
-
-def test_rising_pressure_makes_each_level_one_worse() -> None:
-    """Processes stand still for memory already, and it is getting worse."""
-    box = Box()
-    assert box.see(11, pressure=0.02).level == WARN
-    pressed = box.see(11, pressure=0.12)
-    assert (pressed.level, pressed.pressed) == (HOLD, True)
-
-
-def test_pressure_alone_is_no_shortage() -> None:
-    """Reading weights through a full page cache raises it while memory is plenty."""
-    box = Box()
-    box.see(50, pressure=0.0)
-    assert box.see(50, pressure=0.9).level == OK
-
-
-def test_steady_pressure_adds_nothing() -> None:
-    box = Box()
-    assert box.see(*[11] * 20, pressure=0.3).level == WARN
 
 
 def test_whoever_serves_nobody_yet_goes_first() -> None:

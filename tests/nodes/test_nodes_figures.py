@@ -14,6 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -23,7 +24,7 @@ from local_commands import LocalCommands
 from sparkdash.domain.metric import Memory
 from sparkdash.errors import HostError
 from sparkdash.nodes.agent import figures as module
-from sparkdash.nodes.agent.figures import NodeFigures
+from sparkdash.nodes.agent.figures import FiguresStream, NodeFigures
 from sparkdash.nodes.agent.guard_files import GuardFolder
 from sparkdash.nodes.agent.node_guard import GUARD, GuardedContainer, make_lease
 from sparkdash.nodes.agent.tick import GuardAct
@@ -282,3 +283,30 @@ async def test_a_guard_that_was_switched_off_ends_beside_a_running_engine(
         figures.renew()
         await until(lambda: not GuardFolder(owner).is_locked())
     assert engine.poll() is None
+
+
+async def test_a_stream_that_is_cancelled_in_the_moment_of_its_end_is_cancelled() -> None:
+    """The connection's ssh has closed its pipes."""
+    code, is_awaited = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def nothing(_size: int) -> bytes:
+        return b""
+
+    async def wait() -> int:
+        is_awaited.set()
+        return int(await code)
+
+    @asynccontextmanager
+    async def child(_argv: Any) -> AsyncIterator[Any]:
+        pipe = SimpleNamespace(is_closing=lambda: True, read=nothing)
+        yield SimpleNamespace(stdin=pipe, stdout=pipe, stderr=pipe, wait=wait)
+
+    connection: Any = SimpleNamespace(child=child)
+    following = asyncio.create_task(FiguresStream("spark2", connection, "me", print).follow(lambda: None))
+    async with asyncio.timeout(20):
+        await is_awaited.wait()
+        code.set_result(255)
+        await asyncio.sleep(0)  # the end is known, and not handed on yet
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following

@@ -161,13 +161,3 @@ def test_silence_never_ends_anything(listing: dict[str, list[ContainerInfo] | No
     assert ended <= ended_if_heard
     orphans = {each.id for each in group_containers(listing, {}).orphans}
     assert orphans <= {each.id for each in group_containers(heard, {}).orphans}
-
-
-@given(listings())
-def test_only_a_running_head_is_ever_called_ended_for_its_workers(
-    listing: dict[str, list[ContainerInfo] | None],
-) -> None:
-    for group in group_containers(listing, {}).engines:
-        if group.state is not group.head.state:
-            assert (group.head.state, group.state) == (RUNNING, EXITED)
-            assert len(group.members.members) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -58,52 +59,37 @@ def last(rates: LinkRates, *readings: tuple[float, PortCount]) -> LinkSample:
     return sample
 
 
-def test_a_rate_is_bytes_over_the_time_of_the_node_itself() -> None:
-    sample = last(LinkRates(), (100.0, eth(1000, 500)), (102.0, eth(5000, 700)))
-    assert (sample.received_bytes_s, sample.sent_bytes_s) == (2000.0, 100.0)
+OLD = (0.0, eth(1000))
+QUICK = ((0.0, eth(0)), (1.0, eth(1000)), (1.01, eth(900_000)))
+RATES: dict[str, tuple[float | None, Sequence[tuple[float, PortCount]]]] = {
+    "bytes over the time of the node itself": (2000.0, [(100.0, eth(1000)), (102.0, eth(5000))]),
+    "an RDMA count stands for four octets": (4_000_000, [(0.0, roce(0)), (1.0, roce(1_000_000))]),
+    "the first reading": (None, [OLD]),
+    "a reading without a counter": (None, [OLD, (1.0, eth(None))]),
+    "a reading after one without a counter": (None, [(0.0, eth(None)), (1.0, eth(1000))]),
+    "an idle link, which is not unknown": (0.0, [OLD, (1.0, eth(1000))]),
+    "a counter that begins anew": (None, [OLD, (1.0, eth(10))]),
+    "a counter that began anew": (1000.0, [OLD, (1.0, eth(10)), (2.0, eth(1010))]),
+    "an interface that was made anew": (None, [OLD, (1.0, eth(9000, index=3))]),
+    "a reboot": (None, [(90_000.0, eth(1000)), (30.0, eth(9000))]),
+    "two readings at nearly the same time": (1000.0, QUICK),
+    "a reading after two at nearly the same time": (900_000.0, [*QUICK, (2.0, eth(901_000))]),
+}
+
+
+@pytest.mark.parametrize("case", RATES)
+def test_the_rate_of_a_link(case: str) -> None:
+    rate, readings = RATES[case]
+    assert last(LinkRates(), *readings).received_bytes_s == rate
 
 
 def test_bytes_add_up_over_the_connection_and_a_counter_that_begins_anew_takes_none_away() -> None:
     rates = LinkRates()
     assert last(rates, (100.0, eth(1000, 500))).received_bytes is None
-    sample = last(rates, (102.0, eth(5000, 700)), (103.0, eth(6000, 700)), (104.0, eth(10, 5)), (105.0, eth(20, 9)))
+    assert last(rates, (102.0, eth(5000, 700))).sent_bytes_s == 100.0
+    sample = last(rates, (103.0, eth(6000, 700)), (104.0, eth(10, 5)), (105.0, eth(20, 9)))
     assert (sample.received_bytes, sample.sent_bytes) == (5010, 204)
     assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes == 4_000_000
-
-
-def test_an_rdma_count_stands_for_four_octets() -> None:
-    assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes_s == 4_000_000
-
-
-def test_the_first_reading_and_one_without_a_counter_have_no_rate() -> None:
-    assert last(LinkRates(), (0.0, eth(1000))).received_bytes_s is None
-    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(None))).received_bytes_s is None
-    assert last(LinkRates(), (0.0, eth(None)), (1.0, eth(1000))).received_bytes_s is None
-
-
-def test_an_idle_link_has_a_rate_of_zero_which_is_not_unknown() -> None:
-    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(1000))).received_bytes_s == 0.0
-
-
-def test_a_counter_that_begins_anew_is_unknown_once_and_counts_again() -> None:
-    rates = LinkRates()
-    assert last(rates, (0.0, eth(2_000_000_000)), (1.0, eth(10))).received_bytes_s is None
-    assert last(rates, (2.0, eth(1010))).received_bytes_s == 1000
-
-
-def test_an_interface_that_was_made_anew_begins_anew() -> None:
-    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(9000, index=3))).received_bytes_s is None
-
-
-def test_a_reboot_begins_anew() -> None:
-    assert last(LinkRates(), (90_000.0, eth(1000)), (30.0, eth(9000))).received_bytes_s is None
-
-
-def test_two_readings_at_nearly_the_same_time_keep_the_rate_before() -> None:
-    rates = LinkRates()
-    sample = last(rates, (0.0, eth(0)), (1.0, eth(1000)), (1.01, eth(900_000)))
-    assert sample.received_bytes_s == 1000
-    assert last(rates, (2.0, eth(901_000))).received_bytes_s == 900_000
 
 
 def test_errors_count_since_the_connection_also_past_a_new_counter() -> None:

@@ -147,22 +147,11 @@ async def test_a_program_that_ignores_sigterm(ground: Any) -> None:
     assert not [pid for pid in pids if _runs(pid)]
 
 
-async def test_a_program_that_obeys_sigterm(ground: Any) -> None:
-    """The program ends by itself, before its grace is over."""
+@pytest.mark.parametrize(("signal", "named"), [("TERM", {}), ("INT", {"stop_signal": "SIGINT"})])
+async def test_a_program_ends_by_itself_at_its_signal(ground: Any, signal: str, named: dict[str, str]) -> None:
+    """Before its grace is over; SIGTERM where its spec names no other."""
     said = ground.folder / "said"
-    spec = ground.spec(f"trap 'echo bye > {said}; exit 0' TERM; echo up; {STAY}")
-    await ground.runtime.start(spec)
-    await until(ground, spec.name, "up")
-    begin = time.monotonic()
-    await ground.runtime.stop(spec.name, grace_s=60)
-    assert time.monotonic() - begin < 60
-    assert said.read_text() == "bye\n"
-
-
-async def test_a_program_is_asked_to_end_by_the_signal_that_its_spec_names(ground: Any) -> None:
-    said = ground.folder / "said"
-    script = f"trap '' TERM; trap 'echo bye > {said}; exit 0' INT; echo up; {STAY}"
-    spec = ground.spec(script, stop_signal="SIGINT")
+    spec = ground.spec(f"trap '' TERM; trap 'echo bye > {said}; exit 0' {signal}; echo up; {STAY}", **named)
     await ground.runtime.start(spec)
     await until(ground, spec.name, "up")
     begin = time.monotonic()

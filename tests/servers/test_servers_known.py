@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog import yaml12
-from sparkdash.domain.profile import Profile, ServerKind
+from sparkdash.domain.profile import EngineKind, Profile, ServerKind
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.generic.known_servers import KNOWN
 from sparkdash.engines.registry import adapter_of
@@ -197,3 +197,22 @@ def test_a_server_whose_health_path_is_wrong_fails_with_what_it_answered(
     assert (status, answer["error"]["code"]) == (400, "no_progress")
     assert "/nowhere answered 404" in answer["error"]["message"]
     assert "`server.health` names the path" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(("kind", "args", "told"), [
+    ("atlas", {"speculative": True, "mtp-quantization": "bf16", "num-drafts": 2}, "mtp k=2"),
+    ("atlas", {"speculative": True}, "speculative"),
+    ("atlas", {"self-speculative": True}, "self-speculative"),
+    ("atlas", {"dflash": True, "draft-model": "/d", "dflash-gamma": 4}, "dflash k=4"),
+    ("atlas", {"max-seq-len": 8192}, None),
+    ("lucebox", {"draft": "/d", "ddtree": True, "ddtree-budget": 22}, "ddtree budget=22"),
+    ("lucebox", {"draft": "/d"}, "dflash"),
+    ("lucebox", {}, None),
+    (None, {"speculative": True}, None),
+], ids=str)  # fmt: skip
+def test_it_is_told_as_the_flags_say(kind: str | None, args: dict[str, Any], told: str | None) -> None:
+    server = {"kind": kind} if kind else {"routes": ["chat"]}
+    made = {"name": "x", "engine": "generic", "image": "i", "command": ["x"], "server": server, "args": args}
+    profile = Profile.model_validate(made)
+    assert profile.engine is EngineKind.GENERIC
+    assert adapter_of(profile).speculation(profile) == told

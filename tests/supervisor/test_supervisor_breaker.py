@@ -167,12 +167,6 @@ def test_after_the_end_of_a_stuck_engine_another_comes_in_its_place_once() -> No
     assert feed(scheduler, moves.SwapFailed("a", ERROR), moves.Tick()) == []
 
 
-def test_who_waited_for_a_stuck_engine_gets_the_one_in_its_place() -> None:
-    scheduler = with_a_stuck()
-    assert feed(scheduler, arrive("1", "a"), moves.EngineDied("a", FROZEN)) == REPAIR_BEGINS
-    assert feed(scheduler, moves.SwapDone("a")) == [moves.Grant("1", "a")]
-
-
 def test_the_load_in_place_of_a_stuck_engine_goes_on_when_nobody_waits_for_it_any_more() -> None:
     scheduler = with_a_stuck()
     feed(scheduler, arrive("1", "a"), moves.EngineDied("a", FROZEN))

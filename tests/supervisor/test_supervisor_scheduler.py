@@ -233,30 +233,6 @@ async def test_a_default_that_is_no_profile_is_told(house: Any) -> None:
     assert any("`default` in config.toml" in notice.text for notice in house.notices())
 
 
-def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
-    scheduler = with_a()
-    scheduler.handle(arrive("1", "b"))
-    assert scheduler.handle(arrive("2", "b")) == [moves.Wait("2", 2)]
-    scheduler.handle(moves.Evicted("a"))
-    assert scheduler.handle(moves.SwapDone("b")) == [moves.Grant("1", "b"), moves.Grant("2", "b")]
-
-
-def test_a_leased_engine_is_evicted_only_when_its_last_lease_left() -> None:
-    scheduler = with_a()
-    assert feed(scheduler, arrive("1", "a"), arrive("2", "a"), arrive("3", "b"))[-1] == moves.BeginSwap(
-        "b", ("a",), REQUEST
-    )
-    assert feed(scheduler, moves.Leave("1")) == []
-    assert feed(scheduler, moves.Leave("2")) == [moves.Evict("b", ("a",))]
-
-
-def test_an_older_miss_blocks_younger_hits_of_the_evicted_side() -> None:
-    """Otherwise a busy profile would keep every other out for ever."""
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "a"), arrive("2", "b"))
-    assert feed(scheduler, arrive("3", "a")) == []
-
-
 def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss_has_its_turn() -> None:
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "a"), arrive("3", "b"), moves.Evicted("a"))
@@ -264,13 +240,6 @@ def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss
     assert done == [moves.Grant("1", "b"), moves.Grant("3", "b"), moves.BeginSwap("a", ("b",), REQUEST)]
     assert feed(scheduler, arrive("4", "b"), moves.Leave("1")) == []
     assert feed(scheduler, moves.Leave("3")) == [moves.Evict("a", ("b",))]
-
-
-def test_an_engine_elsewhere_blocks_nobody() -> None:
-    scheduler = with_a()
-    assert feed(scheduler, arrive("1", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
-    assert feed(scheduler, arrive("2", "a")) == [moves.Grant("2", "a")]
-    assert feed(scheduler, moves.SwapDone("far"), arrive("3", "a")) == [moves.Grant("1", "far"), moves.Grant("3", "a")]
 
 
 def test_no_swap_for_nobody() -> None:
@@ -343,38 +312,6 @@ def test_a_wish_does_not_end_a_load_that_a_request_waits_for() -> None:
     feed(scheduler, arrive("1", "b"))
     assert feed(scheduler, moves.Use("c", SwapCause.USER)) == []
     assert feed(scheduler, moves.SwapDone("b")) == [moves.Grant("1", "b"), moves.BeginSwap("c", ("b",), SwapCause.USER)]
-
-
-def test_a_wish_for_what_runs_is_fulfilled() -> None:
-    """Unless it runs from an older version of its file: then it is started again."""
-    scheduler = with_a()
-    assert feed(scheduler, moves.Use("a", SwapCause.USER)) == []
-    feed(scheduler, moves.CatalogRead({"a": moves.ProfileFacts("newer")}))
-    assert feed(scheduler, arrive("1", "a"), moves.Leave("1")) == [moves.Grant("1", "a")]
-    assert feed(scheduler, moves.Use("a", SwapCause.USER)) == [
-        moves.BeginSwap("a", ("a",), SwapCause.USER),
-        moves.Evict("a", ("a",)),
-    ]
-
-
-def test_a_start_of_an_edited_profile_that_fails_brings_its_engine_back_as_it_ran_once() -> None:
-    scheduler = with_a()
-    feed(
-        scheduler,
-        moves.CatalogRead({"a": moves.ProfileFacts("newer")}),
-        moves.Use("a", SwapCause.USER),
-        moves.Evicted("a"),
-    )
-    back = feed(scheduler, arrive("1", "a"), moves.SwapFailed("a", ERROR))
-    assert back == [
-        moves.Refuse("1", ERROR),
-        moves.BeginSwap("a", (), SwapCause.FALLBACK, as_before=True),
-        moves.Evict("a", ()),
-    ]
-    assert feed(scheduler, moves.SwapDone("a"), arrive("2", "a")) == [moves.Grant("2", "a")]
-    assert not scheduler.records.as_written("a")
-    feed(scheduler, moves.Leave("2"), moves.Use("a", SwapCause.USER), moves.Evicted("a"), moves.SwapFailed("a", ERROR))
-    assert feed(scheduler, moves.SwapFailed("a", ERROR)) == []
 
 
 def test_an_engine_that_was_not_edited_or_that_a_person_stops_meanwhile_does_not_come_back() -> None:

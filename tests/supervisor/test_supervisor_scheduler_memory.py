@@ -357,18 +357,6 @@ def test_no_load_begins_beside_another_while_a_stop_waits_for_its_end() -> None:
     ]
 
 
-def test_who_sizes_itself_by_what_is_free_loads_alone() -> None:
-    rig = small(b={"loads_alone": True})
-    feed(rig, arrive("1", "a"), moves.Admitted("a"))
-    assert feed(rig, arrive("2", "b")) == []
-    assert feed(rig, moves.SwapDone("a"), moves.Admitted("b")) == [
-        moves.Grant("1", "a"),
-        moves.BeginSwap("b", (), REQUEST),
-        moves.Evict("b", ()),
-    ]
-    assert feed(rig, arrive("3", "c")) == []
-
-
 def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_way() -> None:
     rig = small()
     feed(rig, moves.Use("a", SwapCause.USER), moves.Admitted("a"))

@@ -89,12 +89,3 @@ def test_in_random_histories_nobody_starves_and_autocomplete_stops_nobody() -> N
         for ask in box.asks:
             assert ask.granted_at is not None or ask.gone or ask.refused, f"seed {seed}: {ask} was never answered"
         assert max(waits(box), default=0.0) <= longest, f"seed {seed}"
-
-
-def test_two_agents_with_short_pauses_do_not_swap_for_every_question() -> None:
-    """Seen before: fourteen swaps for fourteen questions."""
-    box = SharedBox({"a": 28.0, "b": 28.0}, PATIENCE)
-    for seed, name in enumerate("ab"):
-        client(box, name, 7, Random(seed), pause_s=7, answer_s=2)
-    box.run()
-    assert box.evictions <= 5

@@ -83,41 +83,31 @@ def test_slots_of_older_builds() -> None:
     assert found.kv_used is None
 
 
-def test_slots_tally_by_task() -> None:
-    tally = SlotTally()
-    tally.add(slots(row(1, decoded=100, prefilled=50)), None, None)
-    assert (tally.decoded, tally.prefilled) == (0, 0)
-    tally.add(slots(row(1, decoded=140, prefilled=50)), None, None)
-    assert (tally.decoded, tally.prefilled) == (40, 0)
-    tally.add(slots(row(2, decoded=7, prefilled=200)), None, None)
-    assert (tally.decoded, tally.prefilled) == (47, 200)
+TALLIES: dict[str, tuple[list[tuple[Slots, int | None, int | None]], list[tuple[int, int]]]] = {
+    "by task": ([
+        (slots(row(1, decoded=100, prefilled=50)), None, None), (slots(row(1, decoded=140, prefilled=50)), None, None),
+        (slots(row(2, decoded=7, prefilled=200)), None, None),
+    ], [(0, 0), (40, 0), (47, 200)]),
+    "a task that was never seen": ([
+        (slots(), 1000, 500), (slots(row(1, decoded=40, prefilled=100)), 1000, 600), (slots(row(1, busy=False)), 1085, 630),
+    ], [(85, 130)]),
+    "a task that ends between the two answers": ([
+        (slots(row(1)), 0, 0), (slots(row(1, decoded=50)), 0, 0), (slots(), 0, 0), (slots(), 60, 0),
+    ], [(60, 0)]),
+    "an aborted task": ([
+        (slots(row(1)), 0, 0), (slots(row(1, decoded=500)), 0, 0), (slots(), 0, 0), (slots(), 0, 0), (slots(), 30, 0),
+    ], [(530, 0)]),
+}  # fmt: skip
 
 
-def test_slots_tally_of_what_was_never_seen() -> None:
-    tally = SlotTally()
-    tally.add(slots(), 1000, 500)
-    tally.add(slots(row(1, decoded=40, prefilled=100)), 1000, 600)
-    tally.add(slots(row(1, busy=False)), 1060 + 25, 630)
-    assert (tally.decoded, tally.prefilled) == (85, 130)
-
-
-def test_slots_tally_when_a_task_ends_between_the_two_answers() -> None:
-    tally = SlotTally()
-    tally.add(slots(row(1, decoded=0)), 0, 0)
-    tally.add(slots(row(1, decoded=50)), 0, 0)
-    tally.add(slots(), 0, 0)
-    tally.add(slots(), 60, 0)
-    assert tally.decoded == 60
-
-
-def test_slots_tally_of_an_aborted_task() -> None:
-    tally = SlotTally()
-    tally.add(slots(row(1, decoded=0)), 0, 0)
-    tally.add(slots(row(1, decoded=500)), 0, 0)
-    tally.add(slots(), 0, 0)
-    tally.add(slots(), 0, 0)
-    tally.add(slots(), 30, 0)
-    assert tally.decoded == 530
+@pytest.mark.parametrize("case", TALLIES)
+def test_slots_tally(case: str) -> None:
+    looks, expected = TALLIES[case]
+    tally, seen = SlotTally(), []
+    for look in looks:
+        tally.add(*look)
+        seen.append((tally.decoded, tally.prefilled))
+    assert seen[-len(expected) :] == expected
 
 
 def timeline(recorded: Callable[[str], Any]) -> list[tuple[float, dict[str, str], Slots]]:

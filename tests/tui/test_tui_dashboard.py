@@ -184,11 +184,6 @@ async def test_no_profiles_says_where_they_go_and_what_was_wrong(stage: Any, box
         assert problem in on.text
 
 
-async def test_a_simulated_engine_on_a_real_box_is_marked_on_its_card(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(engines={box.gpt: box.engine(simulated=True)})) as on:
-        assert "SIMULATED" in on.lines[1]
-
-
 async def test_simulated_is_never_crowded_out(stage: Any, box: Any) -> None:
     long = box.engine(box.eagle, simulated=True, version="0.19.0.dev12+nv26.04")
     figures = {box.eagle: box.snapshot().figures[box.gpt]}

@@ -19,13 +19,6 @@ from sparkdash.units import GIB
 CORNER, SMALL, USUAL = (60, 15), (80, 24), (120, 40)
 
 
-async def test_the_large_figure_has_its_name_and_unit_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(), size=CORNER) as on:
-        assert " decode tok/s" in on.text
-        await on.press("e")
-        assert " each, tok/s" in on.text
-
-
 async def test_the_title_counts_a_load_that_stands_still_beside_an_engine_that_serves(stage: Any, box: Any) -> None:
     """Where its name has no room; where it has room it is named."""
     still = box.swap(evict=(), still_since=box.now - 130)

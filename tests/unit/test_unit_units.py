@@ -1,8 +1,17 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and names in the order in which people count."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkdash import units
+from sparkdash.domain.phrases import by_family
+from sparkdash.units import natural
 
 
 @pytest.mark.parametrize(
@@ -49,3 +58,44 @@ def test_memory_that_is_something_is_never_shown_as_none(count: float, digits: i
 )  # fmt: skip
 def test_sizes_are_short(count: int | None, text: str) -> None:
     assert units.size(count) == text
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model-1", "model-2", "model-10"],
+        ["qwen3.5-9b", "qwen3.5-27b", "qwen3.5-122b", "qwen3.10-9b"],
+        ["a", "a/2", "a/10", "b"],
+        ["1", "a", "Ä"],
+        ["Alpha", "beta", "Gamma"],
+        ["a-01", "a-1", "a-02"],
+        ["x" + "9" * 5000, "x1" + "0" * 5000],
+    ],
+)
+def test_names_with_numbers_count(names: list[str]) -> None:
+    backwards = names[::-1]
+    assert sorted(backwards, key=natural) == names
+
+
+@given(st.lists(st.text(max_size=12), max_size=6))
+def test_any_names_have_one_order(names: list[str]) -> None:
+    backwards = names[::-1]
+    assert sorted(names, key=natural) == sorted(backwards, key=natural)
+
+
+def profile(name: str, cannot_run: str | None = None) -> Any:
+    return SimpleNamespace(name=name, cannot_run=cannot_run)
+
+
+def test_families_that_cannot_run_come_last() -> None:
+    """In natural order, the base before its variants; a family with one member that can run keeps its place."""
+    given = [
+        profile("a", "no image"),
+        profile("a/x", "no image"),
+        profile("m-10"),
+        profile("m-2/z"),
+        profile("m-2"),
+        profile("b", "no image"),
+        profile("b/y"),
+    ]
+    assert [one.name for one in by_family(given)] == ["b", "b/y", "m-2", "m-2/z", "m-10", "a", "a/x"]
