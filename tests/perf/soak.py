@@ -1,14 +1,12 @@
 """Whether anything is lost at a steady rate for long: `sparkdash serve`, whole, before an engine that costs nothing.
 
-    .venv/bin/python tests/perf/soak.py [--minutes 60] [--rate 200] [--leaving 10] [--restarts 2]
+    .venv/bin/python tests/perf/soak.py [--minutes 60] [--rate 200] [--leaving 10]
 
 Every third request is a stream of ten chunks, the others are answered at once; they are sent at their time whether or not
 earlier ones are answered. Told at the end: how many were sent, answered whole, and written in the daemon's books; how long
 answers took; what the daemon's memory grew by after the first tenth. Ends with 1 when one is missing.
 
 `--leaving N`: of N streams one is left by its client after the first chunk; the books must know it as cancelled.
-`--restarts N`: the daemon is a service of the user's own systemd behind a socket unit, and is restarted N times under load.
-Both units are made for the run and removed after it; `systemctl --user` must work.
 """
 
 from __future__ import annotations
@@ -16,9 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing as mp
-import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +28,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent))
 import raw
-from relays import Child, Relay, daemon, environment, free_port, serve_engine
+from relays import Child, Relay, daemon, serve_engine
 
 CHUNKS, CHUNKS_PER_S = 10, 50.0
 PATIENCE_S = 60.0
@@ -58,24 +54,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=200.0, help="requests per second")
     parser.add_argument("--leaving", type=int, default=0, metavar="N", help="one of N streams is left by its client")
-    parser.add_argument(
-        "--restarts", type=int, default=0, metavar="N", help="restarts under systemd's socket activation"
-    )
     args = parser.parse_args()
     mp.set_start_method("spawn")
     with tempfile.TemporaryDirectory() as folder:
         engine = Child(serve_engine, CHUNKS, CHUNKS_PER_S)
-        served = (Service if args.restarts else daemon)(engine.port, Path(folder))
+        served = daemon(engine.port, Path(folder))
         seen, sizes, cpu = Seen(), list[float](), 0.0
         try:
             for number in range(10):
                 process = psutil.Process(served.pid())
                 before = sum(process.cpu_times()[:2])
-                restart = number * args.restarts // 10 != (number + 1) * args.restarts // 10
-                seconds = args.minutes * 6
-                uvloop.run(stretch(served, args.rate, seconds, seen, args.leaving, restart=restart))
-                if not restart:
-                    cpu += sum(process.cpu_times()[:2]) - before
+                uvloop.run(stretch(served, args.rate, args.minutes * 6, seen, args.leaving))
+                cpu += sum(process.cpu_times()[:2]) - before
                 sizes.append(psutil.Process(served.pid()).memory_info().rss / MIB)
                 sys.stderr.write(f"{number + 1}/10: {seen.sent} sent, {len(seen.lost)} lost, {sizes[-1]:.0f} MiB\n")
         finally:
@@ -89,7 +79,7 @@ def main() -> int:
     sys.stdout.write(
         f"{args.minutes:g} minutes at {args.rate:g} requests/s: {seen.sent} sent, {seen.answered} answered whole, "
         f"{seen.left} left; recorded {recorded}, of them kept {', '.join(f'{count} {state}' for state, count in rows.items())}\nunary answers: median {p50:.2f} ms, 99th percentile {p99:.2f} ms, longest {took[-1]:.0f} ms; "
-        f"{cpu * 1e6 * 10 / (10 - args.restarts) / seen.sent:.0f} us of CPU per request\nmemory: {sizes[0]:.0f} MiB after a tenth, {sizes[-1]:.0f} at the end\n"
+        f"{cpu * 1e6 / seen.sent:.0f} us of CPU per request\nmemory: {sizes[0]:.0f} MiB after a tenth, {sizes[-1]:.0f} at the end\n"
     )
     for reason in sorted(set(seen.lost)):
         sys.stdout.write(f"lost: {seen.lost.count(reason)} x {reason}\n")
@@ -98,10 +88,8 @@ def main() -> int:
     return 0 if seen.sent == seen.answered + seen.left == recorded and states_fit else 1
 
 
-async def stretch(
-    served: Relay | Service, rate: float, seconds: float, seen: Seen, leaving: int, *, restart: bool
-) -> None:
-    """Requests at their times; returns when the last is answered or given up. `restart`: once, in the middle."""
+async def stretch(served: Relay, rate: float, seconds: float, seen: Seen, leaving: int) -> None:
+    """Send requests at their times; return when the last is answered or given up."""
     free = {True: Idle(), False: Idle()}
     begun, total = time.perf_counter(), int(rate * seconds)
     async with asyncio.TaskGroup() as group:
@@ -113,9 +101,6 @@ async def stretch(
                 group.create_task(leave(served.port, seen))
             else:
                 group.create_task(one(served.port, free, seen, stream=stream))
-            if restart and number == total // 2:
-                assert isinstance(served, Service)
-                group.create_task(asyncio.to_thread(served.restart))
     for idle in free.values():
         idle.close()
 
@@ -173,46 +158,6 @@ async def leave(port: int, seen: Seen) -> None:
     seen.left += 1
     client.over.cancel()
     client.transport.abort()
-
-
-class Service:
-    """The daemon as a unit of the user's systemd, which holds its sockets."""
-
-    NAME = "sparkdash-soak"
-
-    def __init__(self, engine_port: int, folder: Path) -> None:
-        self.port = free_port()
-        environ = environment(folder, engine_port)
-        listened = f"ListenStream=127.0.0.1:{self.port}\nListenStream={environ['SPARKDASH_RUNTIME_DIR']}/daemon.sock\n"
-        variables = "".join(f"Environment={name}={value}\n" for name, value in environ.items())
-        command = f"{sys.executable} -m sparkdash serve --port {self.port} --runtime process"
-        self._units = Path(os.environ["XDG_RUNTIME_DIR"]) / "systemd" / "user"
-        self._units.mkdir(parents=True, exist_ok=True)
-        self._write("socket", f"[Socket]\n{listened}SocketMode=0600\nBacklog=4096\n")
-        self._write("service", f"[Service]\nType=notify\nExecStart={command}\nKillMode=process\n{variables}")
-        self._systemctl("daemon-reload")
-        self._systemctl("start", f"{self.NAME}.socket")
-        self._systemctl("start", f"{self.NAME}.service")
-
-    def pid(self) -> int:
-        return int(self._systemctl("show", "--property=MainPID", "--value", f"{self.NAME}.service"))
-
-    def restart(self) -> None:
-        """Returns once the next daemon serves."""
-        self._systemctl("restart", f"{self.NAME}.service")
-
-    def end(self) -> None:
-        self._systemctl("stop", f"{self.NAME}.socket", f"{self.NAME}.service")
-        for kind in ("socket", "service"):
-            (self._units / f"{self.NAME}.{kind}").unlink()
-        self._systemctl("daemon-reload")
-
-    def _write(self, kind: str, text: str) -> None:
-        (self._units / f"{self.NAME}.{kind}").write_text(text)
-
-    def _systemctl(self, *words: str) -> str:
-        done = subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=True)
-        return done.stdout
 
 
 if __name__ == "__main__":
