@@ -32,8 +32,6 @@ class Provenance(Frozen):
     image_digest: str | None = None
     engine: str | None = None
     engine_version: str | None = None
-    request_keys: str | None = None
-    """Kind whose request keys (forced length, cache salt, counts) an unmanaged server took; None: its own kind's."""
     model: str | None = None
     model_revision: str | None = None
     tokenizer_sha256: str | None = None
@@ -51,9 +49,6 @@ class Provenance(Frozen):
     """Method and number of speculated tokens, as in `eagle3 x 1`."""
     driver: str | None = None
     kernel: str | None = None
-    clock_mhz: float | None = None
-    temperature_c: float | None = None
-    available_bytes: int | None = None
     startup_s: float | None = None
 
 
@@ -81,8 +76,6 @@ class RequestSample(Frozen):
     """Identity of the text, equal in all arms; pairs are matched by it."""
     t0_ns: int
     """Moment at which the request is written."""
-    response_ns: int | None = None
-    """First event with choices, a role-only one included."""
     token_ns: int | None = None
     """First event that carries content, reasoning, or a tool call."""
     visible_ns: int | None = None
@@ -98,12 +91,9 @@ class RequestSample(Frozen):
     k1_assumed: bool = False
     """Whether `k1` is an estimate, because the server does not count each chunk. The decode rate hangs on it."""
     visible: int | None = None
-    chunks: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
-    lag_ms: float | None = None
-    """Largest possible lateness of the timestamps, by the client's loop, where the kernel stamped no arrival."""
     text: str | None = None
     """Answer text; kept where it is judged (math)."""
     void: str | None = None
@@ -156,7 +146,6 @@ class CellRecord(Frozen):
     ended_at: datetime
     drafts: int | None = None
     """Verify steps with speculated tokens, by the engine's counters, between start and end."""
-    draft_tokens: int | None = None
     accepted_tokens: int | None = None
     accepted_at: tuple[int, ...] = ()
     """Accepted tokens by speculated position, first to last."""
@@ -165,10 +154,6 @@ class CellRecord(Frozen):
     prefix_queries: int | None = None
     clock_mhz: float | None = None
     """Lowest SM clock under load."""
-    temperature_c: float | None = None
-    power_w: float | None = None
-    power_sensor: str | None = None
-    """Sensor of `power_w`: "GPU only", "whole box"; None in older records: GPU only."""
     late_p99_ms: float | None = None
     """Client overhead: 99 % of the reads of valid samples came within this time of the bytes' arrival.
     None: the kernel reports no arrivals (http_client.py).

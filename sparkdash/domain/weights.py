@@ -71,14 +71,10 @@ class WeightFacts(Frozen):
     architecture: str | None = None
     """`model_type` of config.json, or `general.architecture` of a GGUF file."""
     bytes: WeightBytes
-    bytes_by_dtype: dict[str, int] = {}
     parameters: int | None = None
     """Number of unquantized weights; scales and zero points do not count."""
     layers: int | None = None
     hidden: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
     kv: tuple[KvLayers, ...] = ()
     """Layers with state, grouped by geometry. Empty: unknown."""
     experts: int | None = None

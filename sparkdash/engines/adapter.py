@@ -41,8 +41,6 @@ class Counting(NamedTuple):
 
     path: str
     body: dict[str, Any]
-    templated: bool
-    """Whether the count includes the chat template."""
 
 
 class CommandLine(NamedTuple):

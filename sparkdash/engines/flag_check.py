@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from sparkdash.domain.profile import PLACEHOLDER, ArgValue, Profile
+from sparkdash.engines.adapter import CommandLine
 from sparkdash.engines.flag_table import FlagFacts, FlagSource, FlagTable, Versions, nearby
 from sparkdash.engines.registry import adapter_of
 from sparkdash.redaction import masked
@@ -231,7 +232,7 @@ def flag_complaints(profile: Profile) -> Iterator[FlagComplaint]:
     source = adapter_of(profile).flag_source
     if source is None:
         return
-    judge = _Judge(profile, source)
+    judge = _Judge(profile, source, adapter_of(profile).command_line)
     own = {key.lstrip("-").replace("_", "-") for key in profile.fork_flags}
     seen: dict[str, str] = {}
     for key, value in profile.args.items():
@@ -242,7 +243,8 @@ def flag_complaints(profile: Profile) -> Iterator[FlagComplaint]:
 
 
 class _Judge:
-    def __init__(self, profile: Profile, source: FlagSource) -> None:
+    def __init__(self, profile: Profile, source: FlagSource, line: CommandLine | None) -> None:
+        self._old_speculation = line.old_speculation if line else {}
         version = profile.engine_version or source.tagged_version(profile.image or "")
         self._table = source.table
         self._nests = source.syntax.nests
@@ -306,6 +308,8 @@ class _Judge:
         }
 
     def _hint(self, key: str) -> str:
+        if inner := self._old_speculation.get(key.replace("_", "-")):
+            return f"Write it into `speculative-config` as `{inner}`."
         self._guesses -= 1
         close = _nearest(key, self._known) if self._guesses >= 0 else None
         hint = f"Did you mean {close}?" if close else "Remove it."

@@ -68,7 +68,6 @@ class TensorFold(EngineAdapter):
         ttft=("tensorfold:time_to_first_token_seconds",),
         preemptions=("tensorfold:preemptions_total",),
         started=(),
-        health="/health",
     )
     metric_prefix = "tensorfold:"
     phrases = PHRASES
@@ -135,10 +134,10 @@ class TensorFold(EngineAdapter):
 
     def count_request(self, model: str, content: str) -> Counting | None:
         body = {"model": model, "messages": [{"role": "user", "content": content}]}
-        return Counting("/tokenize", body, templated=True)
+        return Counting("/tokenize", body)
 
     def tokenize_request(self, model: str, text: str) -> Counting | None:
-        return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, templated=False)
+        return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
 
     def is_bare_flag(self, key: str) -> bool:
         return key in BARE

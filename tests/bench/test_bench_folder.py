@@ -42,7 +42,6 @@ def a_sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0
             "stream": stream,
             "prompt_id": f"p{rep}.{stream}",
             "t0_ns": 1_000_000_000,
-            "response_ns": 1_400_000_000,
             "token_ns": 1_500_000_000,
             "visible_ns": 2_500_000_000,
             "last_ns": 5_500_000_000,

@@ -289,30 +289,29 @@ async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("engines", "clock", "swap", "watts"),
+    ("engines", "clock", "swap"),
     [
-        ([(LOCAL,)], 208.0, 5, 4.0),
-        ([("spark2",)], 2400.0, 7, 40.0),
-        ([(LOCAL,), ("spark2",)], 2400.0, 12, 44.0),  # a replica may rest
-        ([(LOCAL, "spark2")], 208.0, 12, 44.0),  # the slowest rank holds up all
-        ([("gone",)], None, 0, None),
+        ([(LOCAL,)], 208.0, 5),
+        ([("spark2",)], 2400.0, 7),
+        ([(LOCAL,), ("spark2",)], 2400.0, 12),  # a replica may rest
+        ([(LOCAL, "spark2")], 208.0, 12),  # the slowest rank holds up all
+        ([("gone",)], None, 0),
     ],
 )
 def test_what_is_read_beside_a_cell_is_of_the_boxes_that_its_engines_run_on(
-    engines: list[tuple[str, ...]], clock: float | None, swap: int, watts: float | None
+    engines: list[tuple[str, ...]], clock: float | None, swap: int
 ) -> None:
     """A box that idles while an engine of another one is measured voids no cell."""
-    idle, busy = (Gpu(sm_clock_mhz=mhz, power_w=mhz / 60, temperature_c=40.0) for mhz in (240.0, 2400.0))
+    idle, busy = (Gpu(sm_clock_mhz=mhz, temperature_c=40.0) for mhz in (240.0, 2400.0))
     here, there = (Memory(total=9, available=9, free=9, swap_used=used) for used in (5, 7))
     idle = idle.replace(sm_clock_mhz=208.0)
     sample = Sample(at=1.0, gpu=idle, memory=here, nodes={"spark2": NodeSample(at=1.0, memory=there, gpu=busy)})
     found = arm_launcher.read_boxes(sample, engines)
-    assert (found.clock_mhz, found.swap_used, found.power_w) == (clock, swap, watts)
+    assert (found.clock_mhz, found.swap_used) == (clock, swap)
 
 
 HERE, THERE = (
-    {"driver": driver, "kernel": kernel, "clock_mhz": mhz, "available_bytes": free}
-    for driver, kernel, mhz, free in (("580.1", platform.release(), 208.0, 5), ("590.2", "6.17-there", 2400.0, 7))
+    {"driver": driver, "kernel": kernel} for driver, kernel in (("580.1", platform.release()), ("590.2", "6.17-there"))
 )
 
 
@@ -320,13 +319,12 @@ HERE, THERE = (
 async def test_a_launch_is_recorded_with_the_box_that_its_engine_serves_on(
     nodes: tuple[str, ...], box: dict[str, Any]
 ) -> None:
-    gpus = [Gpu(driver=each["driver"], sm_clock_mhz=each["clock_mhz"]) for each in (HERE, THERE)]
-    free = [Memory(total=9, available=each["available_bytes"], free=1) for each in (HERE, THERE)]
-    there = NodeSample(at=1.0, memory=free[1], gpu=gpus[1])
+    gpus = [Gpu(driver=each["driver"]) for each in (HERE, THERE)]
+    there = NodeSample(at=1.0, gpu=gpus[1])
     facts = NodeFacts(hostname="b", arch="aarch64", home="/h", uid=0, driver="590.2", kernel="6.17-there")
     state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=0.0, facts=facts)
     daemon = DaemonInfo(version="1", host=platform.node(), pid=1, started_at=0.0, runtime="process", url="http://x")
-    sample = Sample(at=1.0, gpu=gpus[0], memory=free[0], nodes={"spark2": there})
+    sample = Sample(at=1.0, gpu=gpus[0], nodes={"spark2": there})
     world = Snapshot(seq=1, at=1.0, daemon=daemon, sample=sample, nodes={"spark2": state})
     profile = Profile(name="p", engine=EngineKind.SIM, sim=SimSpec())
     engine = Engine(profile="p", kind=EngineKind.SIM, state=EngineState.READY, since=0.0, fingerprint="f", nodes=nodes)
@@ -334,16 +332,6 @@ async def test_a_launch_is_recorded_with_the_box_that_its_engine_serves_on(
         measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="p", engine_url=None)
         found = await arm_launcher.profile_provenance(profile, engine, world, measured, ())
     assert {name: getattr(found, name) for name in box} == box
-
-
-async def test_a_cell_names_the_sensor_of_its_power(tmp_path: Path, sims: Sims) -> None:
-    """Watts of the GPU alone are not those of the whole box; a reading from before the repetition is no reading."""
-    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
-    idle = BoxReading(at=0.0, power_w=5.0, power_sensor="GPU only")
-    busy = BoxReading(at=4e9, power_w=40.0, power_sensor="whole box")
-    sims.looks = [idle, idle, idle, busy]
-    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
-    assert {(one.power_w, one.power_sensor) for one in results.cells if one.arm == "A"} == {(40.0, "whole box")}
 
 
 async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> None:

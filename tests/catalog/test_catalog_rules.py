@@ -46,8 +46,8 @@ def test_good_files_are_not_blamed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "rule"),
     [
-        (FP8, "speculative-model: /draft", 12, "speculative-flags"),
-        (FP8, "num_speculative_tokens: 2", 12, "speculative-flags"),
+        (FP8, "speculative-model: /draft", 12, "unknown-flag"),
+        (FP8, "num_speculative_tokens: 2", 12, "unknown-flag"),
         ("0.22.1", "0.16.0", 12, "unknown-flag"),
         (FP8, "swap-space: 4", 12, "unknown-flag"),
         ("0.22.1", "0.26.0", 7, "dead-env"),

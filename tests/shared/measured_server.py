@@ -26,7 +26,7 @@ class OwnServer:
         kind, model = model_list.engine_kind_of(cards), cards["data"][0]["id"]
         keys = await attached_keys(self._wire, model, arm.profile) if kind.is_external else None
         measured = MeasuredEngine(client=self._wire, kind=kind, model=model, engine_url=arm.profile, keys=keys)
-        found = Provenance(profile=arm.profile, engine=kind.value, request_keys=keys.value if keys else None)
+        found = Provenance(profile=arm.profile, engine=kind.value)
         return LaunchedArm(measured, found, _unseen)
 
 

@@ -29,7 +29,6 @@ from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
 from sparkdash.redaction import masked_command
-from sparkdash.telemetry.derive import total_power
 
 DIGEST_S = 5.0
 
@@ -41,7 +40,6 @@ async def profile_provenance(
     here = node == LOCAL and world.daemon.host == platform.node()
     box = _boxes(world.sample).get(node) or NodeSample(at=0.0)
     facts = world.nodes[node].facts if node in world.nodes else None
-    gpu, memory = box.gpu or Gpu(), box.memory
     target = profile.models.get("target")
     return Provenance(
         profile=profile.name,
@@ -50,7 +48,6 @@ async def profile_provenance(
         image=profile.image,
         image_digest=await _digest(world.daemon.runtime, profile.image) if here else None,
         engine=profile.engine.value,
-        request_keys=measured.keys.value if measured.keys else None,
         engine_version=engine.version or await measured.version(),
         model=target.ref if target else None,
         model_revision=target.revision if target else None,
@@ -62,11 +59,8 @@ async def profile_provenance(
         thinking=is_thinking(profile),
         temperature=0.0,
         speculation=adapter_of(profile).speculation(profile),
-        driver=gpu.driver,
+        driver=box.gpu.driver if box.gpu else None,
         kernel=platform.release() if here else facts and facts.kernel,
-        clock_mhz=gpu.sm_clock_mhz,
-        temperature_c=gpu.temperature_c,
-        available_bytes=memory.available if memory else None,
         startup_s=engine.load_s,
     )
 
@@ -194,13 +188,10 @@ def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> Box
     gpus = {name: known[name].gpu or Gpu() for name in names}
     slowest = (min(gpus[name].sm_clock_mhz or 0 for name in of if name in gpus) for of in engines if {*of} & {*gpus})
     memories = [known[name].memory or Memory(total=0, available=0, free=0) for name in names]
-    power = total_power(next(iter(gpus.values()), None), [*gpus.values()][1:])
     return BoxReading(
         at=sample.at,
         clock_mhz=max(slowest, default=0) or None,
         temperature_c=max((gpu.temperature_c or 0 for gpu in gpus.values()), default=0) or None,
-        power_w=power.watts if power else None,
-        power_sensor=power.sensor if power else None,
         swap_used=sum(memory.swap_used or 0 for memory in memories),
         available_bytes=min((memory.available for memory in memories), default=None),
         low_power=sample.low_power and LOCAL in names,

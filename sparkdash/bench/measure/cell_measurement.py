@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from statistics import fmean
 from typing import Any
 
 from sparkdash.bench.measure import voids
@@ -27,8 +26,8 @@ from sparkdash.telemetry.reading import Reading
 
 TRIES = 3
 TAKEN_OVER = (
-    "t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "itl_p99_ns", "n", "k1", "k1_assumed", "visible",
-    "chunks", "prompt_tokens", "cached_tokens", "finish_reason", "lag_ms",
+    "t0_ns", "token_ns", "visible_ns", "last_ns", "itl_p99_ns", "n", "k1", "k1_assumed", "visible", "prompt_tokens",
+    "cached_tokens", "finish_reason",
 )  # fmt: skip
 WARM_UP_TOKENS = 32
 WARM_UP = -1
@@ -205,10 +204,10 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _under_load(look: BoxReading, began: float) -> BoxReading:
-    """Drop clock and power taken before the repetition began, as they describe an idle box."""
+    """Drop a clock that was read before the repetition began, as it is an idle box's."""
     if look.at is not None and look.at >= began:
         return look
-    return replace(look, clock_mhz=None, power_w=None, power_sensor=None)
+    return replace(look, clock_mhz=None)
 
 
 def _close_cell(
@@ -228,7 +227,6 @@ def _close_cell(
     counts = _counted(before, after)
     if counts is None:
         void = void or "the engine was started anew"
-    power = _known(look.power_w for look in loaded)
     return CellRecord(
         key=key,
         arm=cell_context.arm,
@@ -236,9 +234,6 @@ def _close_cell(
         started_at=started_at,
         ended_at=datetime.now(UTC),
         clock_mhz=min(clocks, default=None),
-        temperature_c=max(_known(look.temperature_c for look in looks), default=None),
-        power_w=fmean(power) if power else None,
-        power_sensor=next((look.power_sensor for look in loaded if look.power_sensor), None),
         void=void,
         **(counts or {}),
     )
@@ -258,7 +253,6 @@ def _counted(before: Reading | None, after: Reading | None) -> dict[str, Any] | 
     at = {place: count - before.accepted_at.get(place, 0.0) for place, count in after.accepted_at.items()}
     return {
         "drafts": _whole(grown.drafts),
-        "draft_tokens": _whole(grown.draft_tokens),
         "accepted_tokens": _whole(grown.accepted),
         "accepted_at": tuple(int(at[place]) for place in sorted(at)),
         "prefix_hits": _whole(grown.hits),

@@ -20,7 +20,6 @@ class StreamedAnswer:
     """Parsed stream. Times by `perf_counter_ns`; None: the event never came, or was not reported."""
 
     t0_ns: int
-    response_ns: int | None = None
     token_ns: int | None = None
     visible_ns: int | None = None
     last_ns: int | None = None
@@ -81,8 +80,6 @@ class _Reader:
         if usage:
             self._usage = {**self._usage, **usage}
         for choice in _choices(event):
-            if answer.response_ns is None:
-                answer.response_ns = at
             self._choice(at, choice, usage)
 
     def _choice(self, at: int, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:

@@ -27,25 +27,20 @@ def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], or
     hidden = integer(get, "embedding_length")
     size = integer(get, "attention.key_length") or (hidden // heads if hidden and heads else None)
     parts = model.bytes_by_purpose(tensors, layers)
-    dtypes = model.by_dtype(tensors)
     return WeightFacts(
         origin=origin,
         format="gguf",
         architecture=name or None,
         bytes=parts,
-        bytes_by_dtype=dtypes,
         parameters=model.count_parameters(tensors, None),
         layers=layers,
         hidden=hidden,
-        heads=heads,
-        kv_heads=max(kv_heads, default=None),
-        head_dim=size,
         kv=_kv(get, name, kv_heads, size) if layers else (),
         experts=integer(get, "expert_count"),
         active_experts=integer(get, "expert_used_count"),
         tied_head=not parts.head,
         context=integer(get, "context_length"),
-        quantization=next(iter(dtypes), "").lower() or None,
+        quantization=next(iter(model.by_dtype(tensors)), "").lower() or None,
     )
 
 

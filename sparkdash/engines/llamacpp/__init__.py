@@ -260,7 +260,7 @@ class LlamaCpp(EngineAdapter):
         return {"cache_prompt": False}
 
     def count_request(self, model: str, content: str) -> Counting | None:
-        return Counting("/tokenize", {"model": model, "content": content}, templated=False)
+        return Counting("/tokenize", {"model": model, "content": content})
 
     def tokenize_request(self, model: str, text: str) -> Counting | None:
         return self.count_request(model, text)

@@ -251,11 +251,11 @@ class Sglang(EngineAdapter):
         return frozenset({FixName.RESPONSES_TOOL_TYPES if harmony else FixName.DEVELOPER_AS_SYSTEM})
 
     def count_request(self, model: str, content: str) -> Counting | None:
-        return Counting("/tokenize", {"model": model, "prompt": content}, templated=False)
+        return Counting("/tokenize", {"model": model, "prompt": content})
 
     def tokenize_request(self, model: str, text: str) -> Counting | None:
         body = {"model": model, "prompt": text, "add_special_tokens": False}
-        return Counting("/tokenize", body, templated=False)
+        return Counting("/tokenize", body)
 
     def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
         if words[1:3] == ["-m", "sglang.launch_server"]:

@@ -23,7 +23,7 @@ from sparkdash.engines.memory_terms import Facts
 from sparkdash.engines.proposal import SEQUENCES, SHARE, STEP, KnownImage, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Rule
 from sparkdash.engines.start_stages import Lever
-from sparkdash.engines.vllm import flags, nodes
+from sparkdash.engines.vllm import nodes
 from sparkdash.engines.vllm.surface import PHRASES, VllmSurface
 from sparkdash.units import GIB, gib
 
@@ -37,6 +37,14 @@ QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
 # what is left of it is the model's dtype.
 CONFIG = re.compile(r"Initializing a V\d LLM engine.*?\bdtype=torch\.(?P<model>\w+).*?\bkv_cache_dtype=(?P<kv>\w+)")
 
+OLD_SPECULATION = {
+    "speculative-model": "model",
+    "speculative-method": "method",
+    "num-speculative-tokens": "num_speculative_tokens",
+    "speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
+    "speculative-max-model-len": "max_model_len",
+}
+"""Flags of old recipes, and their keys in --speculative-config."""
 _POOLS = {
     "runner": ("pooling",),
     "convert": ("embed", "classify", "reward"),
@@ -119,7 +127,7 @@ class Vllm(VllmSurface):
         names="served-model-name",
         short=MappingProxyType({"O": "optimization-level"}),
         attached=MappingProxyType({"-O": "--optimization-level"}),
-        old_speculation=MappingProxyType(flags.OLD_SPECULATION),
+        old_speculation=MappingProxyType(OLD_SPECULATION),
         ours=frozenset({("enable-prompt-tokens-details",)}),
     )
     owned_by = "vllm"
@@ -135,7 +143,7 @@ class Vllm(VllmSurface):
         kept = containers.kept_kv(profile, launch) if self.keeps_kv(profile) and launch.containerised else ""
         defaults = (
             *DEFAULT_FLAGS,
-            *(QUIET_FLAGS if flags.is_quiet(profile) else ()),
+            *(QUIET_FLAGS if _is_quiet(profile) else ()),
             *_adapters(profile),
             *(_file_tier(profile) if kept else ()),
         )
@@ -284,6 +292,14 @@ class Vllm(VllmSurface):
         if is_own or re.search(r"(^|/)vllm-openai(:|@|$)", image):
             return None if words[:1] and words[0] in _OTHER_COMMANDS else ([], words)
         return ([], words[1:]) if words[:1] == ["serve"] and "vllm" in image else None
+
+
+def _is_quiet(profile: Profile) -> bool:
+    """Whether this vLLM can leave paths out of its access log: from 0.17 on.
+
+    Some builds named 0.16 are older than the flag (vLLM PR #30011).
+    """
+    return (version_pair(profile.engine_version) or (0, 0)) > (0, 16)
 
 
 def _begins_with_model(words: Sequence[str]) -> bool:

@@ -9,10 +9,7 @@ from sparkdash.engines.argv import lookup, parse_size, parse_token_count
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
 from sparkdash.engines.start_stages import Lever
-from sparkdash.engines.vllm import flags
 from sparkdash.units import GIB
-
-WHEELS = "read in the argument parsers of vLLM 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0"
 
 DEAD_ENV = {
     "VLLM_USE_FLASHINFER_MOE_FP4": "`moe-backend: flashinfer_cutlass` under args (or cutlass, marlin)",
@@ -39,13 +36,6 @@ MAPPED = (None, "auto", "safetensors")
 REFUSED_LOADS = ((False, "fastsafetensors"), (False, "instanttensor"))
 """Starts without io_uring of loaders that sparkring gives it; b12x does not even start without."""
 STREAMER, STREAMER_LIMIT = "runai_streamer", "RUNAI_STREAMER_MEMORY_LIMIT"
-
-
-def _speculative(profile: Profile) -> Iterator[Hit]:
-    wrong = flags.never_known(profile)
-    if wrong:
-        text = f"no vLLM since 0.16 has {', '.join(wrong)}"
-        yield Hit(flag_path(profile, *wrong), text, f"Write `{flags.rewrite(profile)}`.")
 
 
 def _dead_env(profile: Profile) -> Iterator[Hit]:
@@ -251,9 +241,6 @@ def _no_io_uring(profile: Profile) -> Iterator[Hit]:
 
 
 RULES = (
-    Rule(
-        "speculative-flags", Severity.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative
-    ),
     Rule(
         "dead-env",
         Severity.WARNING,

@@ -109,7 +109,7 @@ class VllmSurface(EngineAdapter):
 
     def count_request(self, model: str, content: str) -> Counting | None:
         body = {"model": model, "messages": [{"role": "user", "content": content}]}
-        return Counting("/tokenize", body, templated=True)
+        return Counting("/tokenize", body)
 
     def tokenize_request(self, model: str, text: str) -> Counting | None:
-        return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, templated=False)
+        return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
