@@ -81,6 +81,8 @@ class MetricNames:
     accepted_at: tuple[str, ...] = ()
     drafted_at: tuple[str, ...] = ()
     """Counter of drafted tokens by draft position; the most drafted one stands in for an absent `drafts`."""
+    verified: tuple[str, ...] = ()
+    """Counter of verified drafts with Atlas's labels `k` and `outcome`, in place of all of the above."""
     position_label: str = "position"
     """Label of `accepted_at` and `drafted_at` that holds the position, counted from 0."""
     acceptance_gauge: tuple[str, ...] = ()
@@ -97,3 +99,5 @@ class MetricNames:
     """Path of llama.cpp's /slots, whose token counts move during a request; the counters move only at its end."""
     moving_without_slots: tuple[str, ...] = ()
     """As `moving`, where /slots is switched off."""
+    health: str | None = None
+    """Path of TensorFold's /health, whose JSON has its pool of KV and counters that some builds' metrics lack."""

@@ -26,6 +26,7 @@ ATLAS = MetricNames(
     prefix_hits=("atlas_prefix_cache_hit_tokens_total",),
     prefix_queries=("atlas_prompt_tokens_total",),
     running=("atlas_requests_active",),
+    verified=("atlas_spec_decode_verify_total",),
     moving=("atlas_requests_total", "atlas_generation_tokens_total", "atlas_spec_decode_verify_total"),
     is_live=False,
     ttft=("atlas_time_to_first_token_seconds",),

@@ -68,6 +68,7 @@ class TensorFold(EngineAdapter):
         ttft=("tensorfold:time_to_first_token_seconds",),
         preemptions=("tensorfold:preemptions_total",),
         started=(),
+        health="/health",
     )
     metric_prefix = "tensorfold:"
     phrases = PHRASES

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from sparkdash.engines.probes import MetricNames
-from sparkdash.telemetry.exposition import Scrape
+from sparkdash.telemetry.exposition import ParsedSample, Scrape
 
 
 class Slot(NamedTuple):
@@ -148,6 +150,38 @@ def _gain(was: int, now: int) -> int:
     return now - was if now >= was else now
 
 
+_ACCEPTED = re.compile(r"accept(?:-(\d{1,3}))?")
+
+
+def _verified_drafts(samples: Sequence[ParsedSample]) -> tuple[float, float, dict[int, float]] | None:
+    """Add up drafts, their tokens and those accepted by position; None without samples, or if one cannot be read."""
+    if not samples:
+        return None
+    drafts = draft_tokens = 0.0
+    accepted_at: dict[int, float] = {}
+    for sample in samples:
+        count = sample.value
+        drafted, accepted = _drafted(sample.labels.get("k", "")), _accepted(sample.labels.get("outcome", ""))
+        if drafted is None or accepted is None or accepted > drafted:
+            return None
+        drafts += count
+        draft_tokens += drafted * count
+        for position in range(drafted):
+            accepted_at[position] = accepted_at.get(position, 0.0) + (count if position < accepted else 0.0)
+    return drafts, draft_tokens, accepted_at
+
+
+def _drafted(k: str) -> int | None:
+    return int(k) - 1 if re.fullmatch(r"\d{1,3}", k) and int(k) > 1 else None
+
+
+def _accepted(outcome: str) -> int | None:
+    if outcome == "reject":
+        return 0
+    found = _ACCEPTED.fullmatch(outcome)
+    return int(found[1] or 1) if found else None
+
+
 class Counters(NamedTuple):
     """Figures that only grow while an engine lives; None where the engine does not report one."""
 
@@ -235,6 +269,27 @@ class Reading:
     """As `moving`, for engines without readable slots; empty otherwise."""
     took: float = field(default=0.0, compare=False)
 
+    def with_health(self, body: bytes) -> Reading:
+        """Replace KV figures by those of TensorFold's pool, and add what its metrics lack. Reads anything."""
+        told = _json(body)
+        told = told if isinstance(told, dict) else {}
+        pool, free, cached, rounds = (
+            _count(told.get(key)) for key in ("pool_tokens", "pool_free_tokens", "cached_tokens_total", "rounds_total")
+        )
+        counters, gauges, busy = self.counters, self.gauges, told.get("busy")
+        if pool and free is not None:
+            gauges = gauges._replace(kv_used=max(0.0, 1 - free / pool), kv_capacity=pool)
+        if gauges.running is None and isinstance(busy, bool):
+            gauges = gauges._replace(running=float(busy))
+        return replace(
+            self,
+            gauges=gauges,
+            counters=counters._replace(
+                hits=cached if counters.hits is None else counters.hits,
+                drafts=rounds if counters.drafts is None else counters.drafts,
+            ),
+        )
+
     def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
         """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)
@@ -256,7 +311,7 @@ def sample_names(names: MetricNames) -> frozenset[str]:
         names.generated, names.prefilled, names.prompted, names.timed_prompt, names.prompt_seconds,
         names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
-        names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.drafted_at,
+        names.drafts, names.draft_tokens, names.verified, names.accepted, names.accepted_at, names.drafted_at,
         names.acceptance_gauge,
         names.acceptance_length_gauge, names.preemptions, names.started, names.deferred, names.awake, names.moving,
         names.moving_without_slots,
@@ -272,6 +327,10 @@ def reading_of(at: float, scrape: Scrape, names: MetricNames) -> Reading:
     by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
     accepted_at = {int(key): value for key, value in by_position.items() if key.isdecimal()}
     counters = _counters(scrape, names, (ttft or "").removesuffix("_bucket"))
+    if verified := _verified_drafts(scrape.finite(scrape.first(names.verified))):
+        drafts, draft_tokens, accepted_at = verified
+        accepted = sum(accepted_at.values())
+        counters = counters._replace(drafts=drafts, draft_tokens=draft_tokens, accepted=accepted)
     return Reading(
         at=at,
         counters=counters,

@@ -157,7 +157,7 @@ class MetricsSource:
         scrape = await self._scrape(names)
         if self._read_last is None or self._read_last[0] is not scrape:
             self._read_last = scrape, reading_of(at, scrape, names)
-        reading = replace(self._read_last[1], at=at)
+        reading = await self._with_health(replace(self._read_last[1], at=at), names)
         # Slots after the counters, never before them: SlotTally relies on that order. Builds before summer 2026 log
         # each request for slots, so an idle engine is not asked.
         live = self._idle_slots if self._idle_slots and reading.gauges.running == 0 else await self._slots(names)
@@ -218,6 +218,14 @@ class MetricsSource:
         if found is None:
             raise Unreadable(f"GET {names.slots} answered {reply.status} and no list of slots")
         return found
+
+    async def _with_health(self, reading: Reading, names: MetricNames) -> Reading:
+        if names.health is None:
+            return reading
+        reply = await self._get(names.health)
+        if reply.status != 200:
+            raise Unreadable(f"GET {names.health} answered {reply.status}")
+        return reading.with_health(reply.body)
 
     async def _get(self, path: str) -> SmallResponse:
         return await self._upstream.get(self._url + path, timeout_s=ANSWER_S)

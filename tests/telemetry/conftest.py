@@ -68,11 +68,12 @@ async def _not_found(_request: web.Request) -> web.StreamResponse:
 
 
 class FakeEngine:
-    """A real HTTP server with an engine's /metrics and /slots. While `free` is clear it answers nothing."""
+    """A real HTTP server with an engine's /metrics, /health and /slots. While `free` is clear it answers nothing."""
 
     def __init__(self) -> None:
         self.text: str | bytes = ""
         self.slots: list[dict[str, Any]] | None = None
+        self.health: dict[str, Any] = {}
         self.status = self.slots_status = 200
         self.step: Callable[[], None] = lambda: None
         """Called before each answer of /metrics."""
@@ -89,6 +90,7 @@ class FakeEngine:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/slots", self._slots)
+        app.router.add_get("/health", self._health)
         app.router.add_get("/prometheus/metrics", self._prometheus)
         self.server = TestServer(app)
 
@@ -111,6 +113,9 @@ class FakeEngine:
 
     async def _prometheus(self, request: web.Request) -> web.StreamResponse:
         return await self.second(request)
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.health)
 
     async def _slots(self, _request: web.Request) -> web.Response:
         self.slots_asked += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,9 @@ from aiohttp import web
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import ATLAS, adapter
+from sparkdash.telemetry.exposition import parse_exposition
+from sparkdash.telemetry.reading import reading_of
 from sparkdash.telemetry.source import RECOGNISE_S, MetricsSource
 from sparkdash.upstream import Upstream
 
@@ -82,6 +85,43 @@ async def test_the_figures_of_whatever_engine_it_is_are_read(
         sample = await looks.look()
     assert sample.error is None
     assert {metric: sample.get(metric) for metric in told} == told
+
+
+async def test_the_acceptance_of_atlas_is_read_from_its_verified_drafts(new_engine: Any, looking: Looking) -> None:
+    """100 more drafts of three tokens: 40 have one accepted, 30 two, 20 three, 10 none."""
+    server = await new_engine()
+    server.text = before = (DATA / "constructed-atlas.txt").read_text()
+    for outcome, more in (("reject", 10), ("accept-1", 40), ("accept-2", 30), ("accept-3", 20)):
+        server.text = re.sub(
+            rf'(outcome="{outcome}"}}) (\d+)', lambda hit, more=more: f"{hit[1]} {int(hit[2]) + more}", server.text
+        )
+    after, server.text = server.text, before
+    async with looking(server) as looks:
+        await looks.look()
+        server.text = after
+        sample = await looks.look()
+    assert sample.get(Metric.ACCEPTANCE) == pytest.approx(160 / 300)
+    assert sample.get(Metric.ACCEPTANCE_LENGTH) == pytest.approx(2.6)
+    assert sample.acceptance_at == pytest.approx((0.9, 0.5, 0.2))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    ['outcome="accepted"', 'k="2",outcome="accept-2"', 'k="dflash",outcome="accept"', 'k="1",outcome="reject"'],
+)
+def test_verified_drafts_with_other_labels_are_unknown(labels: str) -> None:
+    text = f'atlas_spec_decode_verify_total{{k="2",outcome="accept"}} 3\natlas_spec_decode_verify_total{{{labels}}} 1\n'
+    reading = reading_of(0.0, parse_exposition(text), ATLAS)
+    assert (reading.counters.drafts, reading.counters.accepted, reading.accepted_at) == (None, None, {})
+
+
+def test_a_verified_draft_of_one_token_is_accepted_or_rejected() -> None:
+    text = "\n".join(
+        f'atlas_spec_decode_verify_total{{k="2",outcome="{outcome}"}} {count}'
+        for outcome, count in (("accept", 3), ("reject", 1))
+    )
+    counters = reading_of(0.0, parse_exposition(text), ATLAS).counters
+    assert (counters.drafts, counters.draft_tokens, counters.accepted) == (4, 4, 3)
 
 
 @pytest.mark.parametrize(("text", "status"), [("", 404), ("te_request_count 7\n", 200), ("", 200), ("<html>", 200)])

@@ -287,3 +287,31 @@ async def test_a_hiccup_of_slots_starts_nothing_over(time: Any, new_engine: Any,
                 assert source.sample().get(Metric.DECODE) == pytest.approx(30.0)
             time.now += 1.0
         await source.close()
+
+
+@pytest.mark.parametrize(
+    ("health", "kv", "running", "hit"),
+    [
+        ({"busy": True, "pool_tokens": 2048, "pool_free_tokens": 512, "cached_tokens_total": 30}, (0.75, 2048), 1, 0.3),
+        ({"busy": False, "pool_tokens": 0, "pool_free_tokens": None}, (0.1, None), 0, None),
+        ({"status": "ok"}, (0.1, None), None, None),  # where it wants a key
+    ],
+)
+async def test_tensorfolds_pool_and_busy_flag_are_read_from_its_health(
+    time: Any, new_engine: Any, engine: Any, health: dict[str, Any], kv: Any, running: float | None, hit: float | None
+) -> None:
+    """The pool holds kept prompts too; without one there is how full the windows of running requests are."""
+    server = await new_engine()
+    server.text = 'tensorfold:kv_cache_usage_ratio{pool="0"} 0.1\ntensorfold:prompt_tokens_total 0\n'
+    server.health = health | {name: 0 for name in health if name == "cached_tokens_total"}
+    known = engine(server.url, kind="tensorfold")
+    async with Upstream() as upstream:
+        source = MetricsSource(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
+        await source.ask()
+        time.now += 1.0
+        server.text, server.health = server.text.replace("total 0", "total 100"), health
+        await source.ask()
+        seen = source.sample()
+        await source.close()
+    assert (seen.get(Metric.KV_USED), seen.get(Metric.KV_CAPACITY)) == kv
+    assert (seen.get(Metric.RUNNING), seen.get(Metric.PREFIX_HIT)) == (running, hit)
