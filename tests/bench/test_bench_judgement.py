@@ -116,7 +116,7 @@ def test_every_cell_has_figure_and_verdict() -> None:
     plain, eagle, mtp = short.figures
     assert plain.verdict.claim is Conclusion.BASELINE
     assert plain.median == pytest.approx(65, rel=0.005)
-    assert (plain.n, plain.launches) == (20, 4)
+    assert (plain.n, plain.launches, plain.bootstrap) == (20, 4, True)
     assert eagle.verdict.claim is Conclusion.FASTER
     assert eagle.verdict.delta == pytest.approx(68 / 65 - 1, abs=0.005)
     assert long.figures[1].verdict.claim is Conclusion.SLOWER
@@ -139,7 +139,7 @@ def test_blank_cells_say_why() -> None:
 def test_a_screen_only_hints() -> None:
     figure = judged_rows(measured(a_run(Mode.SCREEN)))[0].figures[1]
     assert figure.verdict.claim is Conclusion.SCREEN
-    assert figure.n == 5
+    assert (figure.n, figure.bootstrap) == (5, False)
 
 
 def test_a_run_of_two_launches_an_arm_only_hints() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.accuracy import score
 from sparkdash.bench.judge.arm_comparison import fit_cell
-from sparkdash.bench.judge.stats import Paired, mcnemar, paired_difference
+from sparkdash.bench.judge.stats import Paired, bootstrap_median, mcnemar, paired_difference
 from sparkdash.bench.judge.verdict import judge_contrasts
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell
@@ -49,6 +49,12 @@ def test_comparisons_mirror_and_scale(cell: dict[str, dict[int, dict[str, float]
     (verdict,) = judge_contrasts([there])
     assert verdict.text
     assert math.isfinite(verdict.delta or 0.0)
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=8, max_size=40))
+def test_a_bootstrap_interval_lies_among_the_values(values: list[float]) -> None:
+    low, high = bootstrap_median(values)
+    assert min(values) <= low <= high <= max(values)
 
 
 @given(*[st.integers(0, 60)] * 4)

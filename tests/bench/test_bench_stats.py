@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from itertools import pairwise
+from statistics import median
 
 import pytest
 
@@ -161,17 +163,23 @@ def test_t_quantiles_are_those_of_the_printed_tables(share: float, df: int, publ
     assert stats.t_cdf(stats.t_quantile(share, df), df) == pytest.approx(share, abs=1e-12)
 
 
-@pytest.mark.parametrize(("n", "below"), [(1, 0), (5, 0), (6, 0), (8, 0), (9, 1), (20, 5), (30, 9), (2000, 955)])
-def test_the_interval_of_a_median_is_that_of_the_printed_tables(n: int, below: int) -> None:
-    """As many of the smallest and of the largest values are left out; of few values none are."""
-    values = [float(one) for one in range(n)]
-    random.Random(n).shuffle(values)
-    assert stats.median_interval(values) == (below, n - 1 - below)
+@pytest.mark.parametrize("n", [8, 9, 30])
+def test_exact_bootstrap_is_what_resampling_comes_to(n: int) -> None:
+    """20,000 resamples drawn one by one give the same bounds."""
+    rng = random.Random(n)
+    values = [rng.gauss(60, 2) for _ in range(n)]
+    drawn = sorted(median(rng.choices(values, k=n)) for _ in range(20_000))
+    step = max(high - low for low, high in pairwise(sorted(values))) / 2
+    assert stats.bootstrap_median(values) == pytest.approx((drawn[500], drawn[-501]), abs=step / 4)
 
 
-def test_a_summary_is_the_median_with_its_interval() -> None:
+def test_few_values_show_min_and_max() -> None:
     few = stats.summary([3.0, 1.0, 2.0, 5.0, 4.0, 7.0, 6.0])
-    assert few == stats.Summary(median=4.0, n=7, low=1.0, high=7.0)
+    assert few == stats.Summary(median=4.0, n=7, low=1.0, high=7.0, bootstrap=False)
+    many = stats.summary([float(one) for one in range(30)])
+    assert many is not None
+    assert (many.bootstrap, many.median) == (True, 14.5)
+    assert 0 < many.low < 14.5 < many.high < 29
     assert stats.summary([]) is None
 
 

@@ -108,8 +108,9 @@ class ArmFigure(Frozen):
     arm: str
     median: float | None = None
     low: float | None = None
-    """Bounds of a 95 % interval of the median; below six values, the smallest and the largest."""
     high: float | None = None
+    bootstrap: bool = False
+    """True: low and high are a 95 % interval of the median. False (below 8 values): the smallest and largest value."""
     n: int = 0
     launches: int = 0
     verdict: Verdict
