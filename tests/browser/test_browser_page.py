@@ -163,6 +163,18 @@ def begin_switch(page: Page, name: str) -> None:
     page.wait_for_selector(".view-now")
 
 
+def test_a_model_of_more_boxes_than_there_are_is_offered_only_on_request(page: Page, url: str) -> None:
+    page.goto(f"{url}/ui#/profiles")
+    wide = page.locator(".models tr[data-key='glm-5.3-flash']")
+    page.wait_for_selector(f".models tr[data-key='{TARGET}']")
+    expect(wide).to_have_count(0)
+    page.check("#all")
+    expect(wide).to_have_count(1)
+    page.goto(f"{url}/ui#/try")
+    expect(page.locator(f"#model-0 option[value='{TARGET}']")).to_have_count(1)
+    expect(page.locator("#model-0 option[value='glm-5.3-flash']")).to_have_count(0)
+
+
 def test_a_load_that_is_cancelled_never_serves(page: Page) -> None:
     begin_switch(page, SECOND)
     page.click("[data-do=cancel-loads]")

@@ -38,7 +38,7 @@ at("dialog").addEventListener("click", (event) => event.target === at("dialog") 
 /* Say in sentences what using a profile would do. */
 export function planText(plan, state) {
   const waits = Object.values(state.requests).filter((one) => plan.evict.includes(one.profile)).length;
-  const stops = plan.evict.length ? `It stops ${plan.evict.join(", ")}${waits ? `; ${waits} requests end first` : ""}.` : "Nothing is stopped.";
+  const stops = plan.evict.length ? `It stops ${plan.evict.join(", ")}${waits ? `; ${waits === 1 ? "1 request ends" : `${waits} requests end`} first` : ""}.` : "Nothing is stopped.";
   const takes = known(plan.expected_s) && plan.expected_s > 0 ? `It takes about ${span(plan.expected_s)}.` : "";
   return [plan.fits === false ? "" : stops, plan.held || plan.verdict, takes].filter(Boolean).join(" ");
 }

@@ -2,7 +2,7 @@
 
 import { at, button, draw, empty, h } from "./dom.js";
 import { ask } from "./state.js";
-import { context, engineState, gib, known, median, rate, withUnit } from "./words.js";
+import { canRun, context, engineState, gib, known, median, rate, withUnit } from "./words.js";
 
 let stock = {};
 let wanted = "";
@@ -24,7 +24,7 @@ export function open(place, app) {
 export function show(state) {
   const words = wanted.trim().toLowerCase().split(/\s+/);
   const fits = (one) => words.every((word) => `${one.name} ${one.about} ${one.engine}`.toLowerCase().includes(word));
-  const those = state.profiles.filter((one) => (all || !known(one.cannot_run)) && fits(one));
+  const those = state.profiles.filter((one) => (all || canRun(one, state)) && fits(one));
   const used = (one) => (state.figures[one.name] && state.figures[one.name].at) || 0;
   const groups = { Running: [], "Used here": [], "On disk": [], Others: [] };
   for (const one of those) groups[state.engines[one.name] ? "Running" : used(one) ? "Used here" : onDisk(one) ? "On disk" : "Others"].push(one);

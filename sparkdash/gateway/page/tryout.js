@@ -4,7 +4,7 @@
 import { at, button, draw, h, on } from "./dom.js";
 import { planText } from "./dialog.js";
 import { ask, call, named, pieces, reason } from "./state.js";
-import { DASH, count, known, rate, seconds, serves, span, withUnit } from "./words.js";
+import { DASH, canRun, count, known, rate, seconds, serves, span, withUnit } from "./words.js";
 
 const NEAR_PX = 60;
 const CHATS = "/v1/chat/completions";
@@ -75,7 +75,7 @@ export function show() {
 /* The selects stay while answers come: they are drawn once. */
 function frame(shown) {
   drawn = shown.length;
-  const names = app.state.profiles.filter((one) => !known(one.cannot_run)).map((one) => one.name);
+  const names = app.state.profiles.filter((one) => canRun(one, app.state)).map((one) => one.name);
   const running = names.filter((name) => serves(app.state.engines[name]));
   const used = names.filter((name) => !running.includes(name) && app.state.figures[name]);
   const groups = [["Running", running], ["Used here", used], ["Others", names.filter((name) => !running.includes(name) && !used.includes(name))]];
