@@ -12,7 +12,7 @@ from sparkdash.cli.output import confirm, is_interactive, print_json, print_note
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, ProfileName, Yes
 from sparkdash.cli.running_daemon import start_daemon_if_needed
 from sparkdash.errors import AdmissionError
-from sparkdash.units import duration, gib, natural
+from sparkdash.units import counted, duration, gib, natural
 
 if TYPE_CHECKING:
     from sparkdash.client.client import AsyncClient
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _busy_text(name: str, world: Snapshot) -> str:
     engine = world.engines.get(name)
-    return f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
+    return f", which serves {counted(engine.in_flight, 'request')}" if engine and engine.in_flight else ""
 
 
 def use(

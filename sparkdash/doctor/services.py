@@ -22,7 +22,7 @@ from sparkdash.doctor.check import (
 from sparkdash.doctor.containers import MOUNTS, REMOTE
 from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 from sparkdash.settings import Settings
-from sparkdash.units import GIB, duration, gib, size
+from sparkdash.units import GIB, counted, duration, gib, size
 
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
@@ -144,8 +144,8 @@ def profiles(readings: Readings) -> Iterator[CheckResult]:
     if seen is None:
         yield unknown("The profiles were not read.")
         return
-    rules = f"{seen.errors} errors and {seen.warnings} warnings by the rules"
-    about = f"{seen.profiles} profiles, {seen.problems} problems, {rules}"
+    rules = f"{counted(seen.errors, 'error')} and {counted(seen.warnings, 'warning')} by the rules"
+    about = f"{counted(seen.profiles, 'profile')}, {counted(seen.problems, 'problem')}, {rules}"
     if seen.problems or seen.errors:
         yield warn(
             f"{about}: files with problems are left out, and errors make a start fail.", "sparkdash profiles check"

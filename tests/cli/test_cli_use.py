@@ -36,7 +36,7 @@ def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeD
     assert done.code == 0
     assert done.out == "new is ready at http://127.0.0.1:8484/v1 after 43s.\n"
     assert done.err.splitlines() == [
-        "new replaces old, which serves 2 request(s).",
+        "new replaces old, which serves 2 requests.",
         "It needs 79.0 GiB; 101.0 GiB will be available.",
         "It takes about 3m40s.",
         "drain",

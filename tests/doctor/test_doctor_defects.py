@@ -139,7 +139,7 @@ DEFECTS = {
     "weights on NFS": Defect(lambda s: (s.set(hf_home=Path("/mnt/nas/hf")), s.write("/proc/self/mountinfo", NFS.replace(" /home ", " /mnt/nas "))), "weights", Status.WARN, "network file system", "hf_home"),
     "a stranger on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0", 4711, "ollama")), "port", Status.FAIL, "8484 is held by ollama (pid 4711)", "SPARKDASH_PORT"),
     "somebody else's program on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0")) or s.changes.update(daemon=DaemonSeen("", problem="No sparkdash daemon answers.")), "port", Status.FAIL, "a program of another user", "SPARKDASH_PORT", also=frozenset({"daemon"})),
-    "broken profiles": Defect(lambda s: setattr(s, "seen", ProfilesSeen(40, 3, 1, 0)), "profiles", Status.WARN, "3 problems, 1 errors", "profiles check"),
+    "broken profiles": Defect(lambda s: setattr(s, "seen", ProfilesSeen(40, 3, 1, 0)), "profiles", Status.WARN, "3 problems, 1 error", "profiles check"),
     "settings that are not valid": Defect(lambda s: s.changes.update(settings_problem="config.toml: prot: unknown key."), "settings", Status.FAIL, "prot"),
     "a daemon of yesterday": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", "0.0.1", 77, "http://127.0.0.1:8484/v1", "podman")), "daemon", Status.WARN, "is 0.0.1", "stop --daemon"),
     "a daemon with other settings": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "docker")), "daemon", Status.WARN, "uses docker", "stop --daemon"),

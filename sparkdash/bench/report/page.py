@@ -21,6 +21,7 @@ from sparkdash.bench.report.layout import Layout, derive_layout
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
+from sparkdash.units import counted
 
 MULTIPLES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 ROUGHLY = 0.03
@@ -217,7 +218,7 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
 
 def _measured(source: TableSource) -> tuple[str, ...]:
     run, metric = source.report.run, source.metric
-    launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
+    launches = counted(len(run.order), "launch")
     one_run = f"Run: {run.id}, {run.created_at:%Y-%m-%d}, {run.mode.value}: {launches}, through {run.target}"
     host = (
         ", ".join(one for one in (run.host.name, run.host.gpu, run.host.driver, run.host.kernel) if one) or blocks.DASH
@@ -240,7 +241,7 @@ def _merged(report: Report) -> Iterator[str]:
         what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         yield f"Merged: {what}; of each cell the newest that counts, named under its table"
         for run in sorted(runs):
-            yield f"Run: {run}, {min(runs[run])}, {len(runs[run])} cells"
+            yield f"Run: {run}, {min(runs[run])}, {counted(len(runs[run]), 'cell')}"
         yield "Nights differ: a difference between runs is shown in brackets and never claimed"
 
 

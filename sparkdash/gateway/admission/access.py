@@ -22,6 +22,7 @@ from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.protocol.route import METRICS, is_control
 from sparkdash.keyring import Key, Keyring, Scope, matching
 from sparkdash.log import LOG
+from sparkdash.units import counted
 
 READ = ("GET", "HEAD")
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
@@ -142,7 +143,7 @@ class AccessControl:
             recent.popleft()
         if len(recent) >= key.requests_per_minute:
             raise AdmissionError(
-                f"The key {key.name!r} has made its {key.requests_per_minute} requests of this minute.",
+                f"The key {key.name!r} has made its {counted(key.requests_per_minute, 'request')} of this minute.",
                 code="key_requests_used_up",
                 status=429,
                 retry_after=MINUTE_S - (now - recent[0]),

@@ -11,6 +11,7 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.keyring import Scope
+from sparkdash.units import counted
 
 
 def wanted_name(deps: Deps, exchange: Exchange, model: str) -> str:
@@ -42,7 +43,7 @@ async def stop_unused(deps: Deps, profile: str | None) -> None:
     users = [row for row in deps.bus.snapshot.requests.values() if profile in (None, row.profile)]
     if users:
         raise AdmissionError(
-            f"{profile or 'The box'} has {len(users)} requests, so nothing was unloaded.",
+            f"{profile or 'The box'} has {counted(len(users), 'request')}, so nothing was unloaded.",
             code="in_use",
             status=409,
             hint="Try again once they have ended; `sparkdash stop` does not wait for them.",

@@ -21,7 +21,7 @@ from itertools import combinations
 
 from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.node import LOCAL
-from sparkdash.units import duration, gib
+from sparkdash.units import counted, duration, gib
 
 NOT_KNOWN = Need()
 
@@ -289,7 +289,7 @@ def _standing(one: Occupant) -> str:
     if one.stuck:
         words = "it is stuck and serves nobody"
     elif one.busy:
-        words = f"no idle engine frees enough; its {one.busy} request{'s' if one.busy > 1 else ''} may finish"
+        words = f"no idle engine frees enough; its {counted(one.busy, 'request')} may finish"
     else:
         words = f"idle for {duration(one.idle_s)}"
     pinned = "pinned, and nothing else frees enough; " if one.pinned else ""

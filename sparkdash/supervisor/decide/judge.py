@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from sparkdash.domain.engine import LivenessState
-from sparkdash.units import duration, number, percent
+from sparkdash.units import counted, duration, number, percent
 
 NAMES_SHOWN = 3
 
@@ -126,7 +126,7 @@ def _stopped(look: EngineSignals, stopped: int) -> str:
 
 def _requests(look: EngineSignals) -> str:
     if not (look.running or look.waiting):  # a hanging engine has old figures, or none
-        return f"{look.held} request{'s' * (look.held != 1)} on it"
+        return f"{counted(look.held, 'request')} on it"
     return f"{number(look.running)} running, {number(look.waiting)} waiting"
 
 

@@ -13,7 +13,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice
 from sparkdash.supervisor.decide.moves import ProfileFacts
-from sparkdash.units import gib, one_line
+from sparkdash.units import counted, gib, one_line
 
 CUT = "cut"
 """Code of a request that was ended on purpose: for a swap after the drain, or by a person's stop."""
@@ -179,7 +179,7 @@ def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
 
 def too_many(name: str, limit: int) -> SparkdashError:
     return AdmissionError(
-        f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
+        f"{name} serves {counted(limit, 'request')} at once, and as many are there.",
         code="too_many_requests",
         status=429,
         retry_after=RETRY_S,
