@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, engine, summary, swap
 
-from sparkdash import paths
+from sparkdash import keyring, paths
 from sparkdash.cli.parameters import complete_profile
 from sparkdash.cli.profiles import check
 from sparkdash.client import launch
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.images import ImageOrigin
+from sparkdash.domain.node import Node
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, ProfileSummary, Published
+from sparkdash.nodes import node_file
 
 Run = Callable[..., Any]
 
@@ -371,12 +373,28 @@ def test_names_complete_from_the_daemon_or_the_files(
     assert complete_profile("") == []
 
 
-def test_the_shell_gets_its_completion(daemon: FakeDaemon) -> None:
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("use gp", ["gpt-oss-120b"]),
+        ("bench gp", ["gpt-oss-120b"]),
+        ("bench gpt-oss-120b --suite see", ["seeds"]),
+        ("bench show --suite see", ["seeds"]),
+        ("doctor conti", ["contiguity"]),
+        ("doctor --node spark", ["spark2"]),
+        ("nodes copy gpt-oss-120b --to spark", ["spark2"]),
+        ("keys revoke lap", ["laptop"]),
+    ],
+)
+def test_the_shell_gets_its_completion(daemon: FakeDaemon, words: str, names: list[str]) -> None:
     daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
-    asked = {"_SPARKDASH_COMPLETE": "complete_bash", "COMP_WORDS": "sparkdash use gp", "COMP_CWORD": "2"}
+    keyring.add_key(keyring.keys_file(), keyring.Key(name="laptop", sha256="0" * 64, created_at=0.0))
+    node_file.add_node(node_file.nodes_file(), Node(name="spark2", ssh="me@spark2", host_key=f"ssh-ed25519 {'A' * 68}"))
+    line = f"sparkdash {words}"
+    asked = {"_SPARKDASH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     script = str(Path(sys.executable).parent / "sparkdash")
     done = subprocess.run([script], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout.split(), done.stderr) == (["gpt-oss-120b"], "")
+    assert (done.stdout.split(), done.stderr) == (names, "")
 
 
 SERVICES = frozenset({EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM})

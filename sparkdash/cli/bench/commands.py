@@ -105,6 +105,10 @@ class RunByDefault(TyperGroup):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        profiles = self.commands["run"].params[0].shell_complete(ctx, incomplete)
+        return [*super().shell_complete(ctx, incomplete), *profiles]
+
 
 app = typer.Typer(
     name="bench",
@@ -129,20 +133,11 @@ for _command in (reports.show, reports.export, reports.watch):
     app.command()(_command)
 
 
-def complete_suite(incomplete: str) -> list[str]:
-    from sparkdash.bench.plan import suites
-
-    return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
-
-
-def complete_run(incomplete: str) -> list[str]:
-    from sparkdash.bench import run_folder
-
-    return [place.name for place in run_folder.list_runs() if place.name.startswith(incomplete)]
-
-
 SuiteName = Annotated[
-    str, typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite)
+    str,
+    typer.Option(
+        "--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=reports.complete_suite
+    ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
@@ -150,7 +145,8 @@ Reps = Annotated[
     int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch, where the suite sets none.")
 ]
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, its beginning, or `last`.", autocompletion=complete_run)
+    str,
+    typer.Argument(metavar="RUN", help="A run's id, its beginning, or `last`.", autocompletion=reports.complete_run),
 ]
 
 

@@ -57,6 +57,18 @@ def _row(found: Results) -> tuple[str, ...]:
     return run.id, run.mode, f"{whole - len(found.gaps())}/{whole}", str(void), arms
 
 
+def complete_suite(incomplete: str) -> list[str]:
+    from sparkdash.bench.plan import suites
+
+    return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
+
+
+def complete_run(incomplete: str) -> list[str]:
+    from sparkdash.bench import run_folder
+
+    return [place.name for place in run_folder.list_runs() if place.name.startswith(incomplete)]
+
+
 MATH = "math"
 LayoutName = Annotated[
     str | None,
@@ -77,7 +89,13 @@ Matrix = Annotated[
 ]
 MatrixSuite = Annotated[
     str | None,
-    typer.Option("--suite", "-s", metavar="SUITE", help="For --matrix: the suite; default: the newest run's."),
+    typer.Option(
+        "--suite",
+        "-s",
+        metavar="SUITE",
+        help="For --matrix: the suite; default: the newest run's.",
+        autocompletion=complete_suite,
+    ),
 ]
 
 
@@ -243,7 +261,10 @@ def _runs_of(profile: str) -> Iterator[Results]:
 
 def export(
     run: Annotated[
-        str | None, typer.Argument(help="A run's id, its beginning, or `last`.", metavar="RUN", show_default=False)
+        str | None,
+        typer.Argument(
+            help="A run's id, its beginning, or `last`.", metavar="RUN", show_default=False, autocompletion=complete_run
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")] = None,
     layout: LayoutName = None,
@@ -276,7 +297,12 @@ def export(
 
 def show(
     run: Annotated[
-        str | None, typer.Argument(help="A run's id, its beginning, or `last`; without it: all runs.")
+        str | None,
+        typer.Argument(
+            help="A run's id, its beginning, or `last`; without it: all runs.",
+            metavar="RUN",
+            autocompletion=complete_run,
+        ),
     ] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
