@@ -129,7 +129,7 @@ async def doctor(call: ControlCall, asked: DoctorQuery) -> Diagnosis:
 
 
 async def measured_runs(call: ControlCall, _asked: NoParameters) -> bytes:
-    """List the measured runs, as `sparkdash bench list --json` writes them."""
+    """List the measured runs, as `sparkdash bench show --json` writes them."""
     return await required(call.deps.runs, *NO_BENCH)(None)
 
 
