@@ -171,16 +171,6 @@ def test_each_profile_knows_its_line(family: Catalog) -> None:
     assert lines == [1, 17, 26, 30]
 
 
-def test_yaml_is_1_2(loaded: Loaded, good: str) -> None:
-    args = (
-        loaded(good.replace("{max-model-len: 4096}", "{mode: on, other: no, size: 10G, share: 0.870, n: 0x10}"))
-        .profiles["tiny"]
-        .args
-    )
-    assert args == {"mode": "on", "other": "no", "size": "10G", "share": 0.87, "n": 16}
-    assert {type(value) for value in args.values()} == {str, float, int}
-
-
 def test_a_home_folder_is_expanded(loaded: Loaded, good: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/owner")
     text = good.replace("/models/tiny", "~/models/tiny") + "mounts: [{source: ~/data, target: /data}]\n"

@@ -23,7 +23,7 @@ from sparkdash.doctor.nodes.pair import (
 )
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import HostError
 from sparkdash.nodes.boxes import Box
 from sparkdash.nodes.programs import run_here
 from sparkdash.settings import Settings
@@ -267,12 +267,6 @@ def test_a_reading_of_unforeseen_shape_hides_no_other_finding() -> None:
     found = judged(pair(hcas={"ports": [{"hca": 1}]}))
     assert any(each.status is Status.UNKNOWN and "check itself failed" in each.evidence for each in found)
     assert any(each.name == "driver" and each.status is Status.OK for each in found)
-
-
-def test_an_unknown_check_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(AdmissionError, match="no check 'mtuu'") as refused:
-        node_checks_named(["mtuu"])
-    assert refused.value.hint == "Did you mean mtu?"
 
 
 def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from sparkdash.doctor.check import DOCKER, DaemonSeen, Disk, Unreadable, file_sy
 from sparkdash.doctor.containers import TOOLKIT
 from sparkdash.domain.metric import DiskRate
 from sparkdash.domain.node import Status
-from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
@@ -47,12 +46,6 @@ async def test_the_disk_is_read_only_where_its_check_is_named(spark: Any) -> Non
     assert (slow.status, quick.status, none.status) == (Status.WARN, Status.OK, Status.UNKNOWN)
     assert "0.54 GB/s" in slow.evidence
     assert "60 GiB take 15s at least" in quick.evidence
-
-
-async def test_a_name_that_is_no_check_is_told_with_the_nearest(spark: Any) -> None:
-    with pytest.raises(AdmissionError, match="no check 'swapp'") as told:
-        await spark.examine("swapp")
-    assert told.value.hint == "Did you mean swap?"
 
 
 async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(

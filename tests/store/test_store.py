@@ -216,18 +216,6 @@ async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
     assert rows(path, "SELECT * FROM kills") == [(5.0, "a", 4 * GIB, None, 3, "It was too much.")]
 
 
-async def test_servers_in_use_are_known_to_the_next_daemon(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    async with Store.opened(path, lambda _: None) as store:
-        assert store.attached == {}
-        store.record_attached("studio", "f1")
-        store.record_attached("box", "f2")
-        store.record_attached("studio", "f3")
-        store.record_attached("box", None)
-    async with Store.opened(path, lambda _: None) as store:
-        assert store.attached == {"studio": "f3"}
-
-
 async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     async with Store.opened(path, [].append):

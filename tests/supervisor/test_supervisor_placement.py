@@ -52,11 +52,6 @@ def ask(
     return place(Occupant("new", need(gib)), there, free, places, person=person)
 
 
-def test_a_second_node_is_more_room() -> None:
-    choice = ask(60, [engine("a", 80)], boxes(local=40, b=120))
-    assert (choice.nodes, choice.names, choice.fits) == (("b",), (), True)
-
-
 def test_on_a_tie_this_box_is_preferred_unless_the_profile_ran_elsewhere_last() -> None:
     free = boxes(local=120, b=120)
     assert ask(60, [], free).nodes == (LOCAL,)
@@ -85,11 +80,6 @@ def test_a_profile_for_two_nodes_evicts_what_must_leave_on_each() -> None:
 def test_one_engine_over_both_nodes_leaves_rather_than_one_on_each() -> None:
     there = [engine("a", 30, idle_s=900), engine("b", 30, "b", idle_s=900), engine("wide", 30, LOCAL, "b", idle_s=70)]
     assert ask(40, there, boxes(local=30, b=30), count=2).names == ("wide",)
-
-
-def test_a_profile_for_two_nodes_has_no_place_without_a_second() -> None:
-    choice = ask(60, [engine("a", 80)], boxes(local=40), count=2)
-    assert (choice.nodes, choice.names, choice.refused) == ((), (), True)
 
 
 def test_a_cluster_of_four_runs_two_models_on_its_halves() -> None:

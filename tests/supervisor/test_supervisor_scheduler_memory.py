@@ -403,14 +403,6 @@ def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arri
     assert feed(new_short(), arrive("1", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
 
 
-def test_while_memory_is_short_a_load_that_makes_room_first_may_begin() -> None:
-    rig = with_a()
-    rig.shortage = SHORT
-    assert feed(rig, arrive("1", "b"))[0] == moves.BeginSwap("b", ("a",), REQUEST)
-    feed(rig, moves.Evicted("a"))
-    assert feed(rig, arrive("2", "b")) == []
-
-
 def new_short() -> Rig:
     rig = new()
     rig.shortage = SHORT

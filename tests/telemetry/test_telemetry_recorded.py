@@ -270,8 +270,3 @@ def test_a_process_that_was_started_again_leaves_a_copy_behind(reading: Read) ->
     name = "trtllm_num_requests_running"
     text = f'{name}{{model_name="m",pid="7"}} 1.0\n{name}{{model_name="m",pid="9"}} 3.0'
     assert reading(EngineKind.TRTLLM, text).gauges.running == 3
-
-
-def test_data_parallel_engines_of_vllm_add_up(reading: Read) -> None:
-    text = 'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 3.0'
-    assert reading(EngineKind.VLLM, text).gauges.running == 5

@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from sparkdash.tui.layout import (
     BARS,
-    TWO_COLUMNS_FROM,
     Arrangement,
     Contents,
     chart_height,
     has_two_columns,
     heights,
     is_compact,
-    left_cells,
 )
 
 CONTENTS = st.builds(
@@ -77,10 +75,6 @@ def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int, shown: Arrange
     got = heights(60, rows, wanted, shown)
     assert is_compact(rows)
     assert got.card + got.beside + got.requests + wanted.memory == rows - 2
-
-
-def test_the_right_column_keeps_room_for_the_requests_figures() -> None:
-    assert all(columns - left_cells(columns) >= 88 for columns in range(TWO_COLUMNS_FROM, 400))
 
 
 def test_the_chart_of_the_history_leaves_no_void_below_a_short_table() -> None:

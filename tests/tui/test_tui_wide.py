@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.history import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
+from sparkdash.domain.history import Quantiles, UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
-from sparkdash.tui.history import STEP_S, FigureHistory
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.panel import Walked
@@ -92,17 +91,6 @@ async def test_every_arrangement_shows_the_figure_whole(
         assert "┏━╸╺━┓ ┏━┓" in on.text or "██████     ██    ██████" in on.text
         assert "mem" in on.text
         assert ("codex" in on.text) is (shown is not Arrangement.HERO)
-
-
-def test_recorded_power_stands_where_none_was_seen(box: Any) -> None:
-    """So that the chart of power is not empty in a dashboard that begins now."""
-    history = FigureHistory()
-    begin = (box.now // STEP_S - 1) * STEP_S
-    told = RecentSeries(figure="gpu_power_w", profile="", node="local", mean=(40.0, 41.0))
-    history.recall(RecentFigures(begin=begin, step_s=STEP_S, series=(told,)))
-    history.add(box.tick(box.now).sample)
-    assert history.last("", "gpu_power_w", 3, box.now) == [None, 40.0, 62.0]
-    assert history.last("", "unknown", 2, box.now) == [None, None]
 
 
 async def test_several_boxes_say_which_one_has_a_request(stage: Any, box: Any) -> None:

@@ -58,16 +58,6 @@ def test_an_engine_of_an_edited_file_is_outdated() -> None:
         assert edited.is_outdated("p") is outdated
 
 
-def test_a_swap_is_current_until_it_ends() -> None:
-    swap = Swap(
-        id="s", target="a", evict=(), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=0, phase_at=0
-    )  # fmt: skip
-    over = swap.model_copy(update={"ended_at": 5.0, "outcome": SwapOutcome.DONE})
-    assert after(SwapChanged(swap=swap)).swap == swap
-    done = after(SwapChanged(swap=swap), SwapChanged(swap=over))
-    assert (done.swap, done.swaps) == (None, (over,))
-
-
 def test_what_auto_means_is_what_was_used_last_and_does_what_is_asked() -> None:
     """Neither what became ready last nor what only embeds; without any use, what became ready last."""
     used = engine("used", EngineState.READY).replace(ready_at=1.0, asked_at={Task.GENERATE: 10.0})
