@@ -229,12 +229,10 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, profile_folder:
 
 
 def test_check_asks_the_dialects_too(sparkdash: Run, profile_folder: Path) -> None:
-    (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "speculative-model: /data/draft"))
+    (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "max-num-batched-tokens: 65536"))
     done = sparkdash("profiles", "check")
     assert done.code == 2
-    assert (
-        f"{profile_folder}/small.yaml:9: args.speculative-model: no vLLM since 0.16 has speculative-model." in done.err
-    )
+    assert f"{profile_folder}/small.yaml:9: args.max-num-batched-tokens: 65536 tokens in one step can take" in done.err
 
 
 def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, profile_folder: Path) -> None:
