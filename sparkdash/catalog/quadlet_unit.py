@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.container import LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
 
@@ -39,6 +39,8 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "[Container]",
         f"ContainerName={spec.name}",
         f"Image={_value(spec.image or '')}",
+        # The importer reads the label back; not every engine has a flag for aliases
+        *([f"Label={_quoted(LABEL_SERVES + '=' + ','.join(profile.serves))}"] if profile.serves else []),
         f"PublishPort=127.0.0.1:{spec.port}:{spec.inner_port}" if spec.inner_port else "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),
         *([f"ShmSize={spec.shm_size}"] if spec.shm_size else []),

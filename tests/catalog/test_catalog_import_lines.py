@@ -193,6 +193,16 @@ podman run img vllm serve a/b "${ARGS[@]}"
 hooks: {on_startup: {preload: [gone], later: 1}, on_end: 1}
 """, {"serves": ["ok"], "request_strip": ["suffix", "top_k"]},
         ("--no alias", "hooks.on_startup.preload: 'gone'", "hooks.on_startup.later", "hooks.on_end")),
+    "quotes within a quadlet's words, as podman's parser has them": (
+        """[Container]
+Image=vllm/vllm-openai:v1
+PodmanArgs=--health-cmd="curl -sf http://localhost:8080/health || exit 1" --shm-size 4g
+Exec=vllm serve a/b --default-chat-template-kwargs='{"a": "b c"}'
+""", {"image": "vllm/vllm-openai:v1", "shm_size": "4g", "args": {"default-chat-template-kwargs": {"a": "b c"}}}, ()),
+    "a line of a unit that a later one replaces": (
+        "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model a/zzz\nExec=--model c/d\n",
+        {"models": {"target": {"hf": "c/d"}}},
+        ("Container.Exec: is given more than once; the last one holds, not --model a/zzz",)),
     "a text that is evaluated": (
         'C="vllm serve a/b"\nC+=" --seed 5"\neval "$C --dtype auto"\n', {"args": {"seed": 5, "dtype": "auto"}}, ()),
     "a flag of Python's own": ("python3 -u -m vllm.entrypoints.openai.api_server --model a/b", {"models": AB}, ()),

@@ -196,6 +196,39 @@ models:
     assert {"models.a.aliases.name", "models.a.aliases.unlisted"} <= {one.what for one in imported.remarks}
 
 
+UNIT = """[Unit]
+Description=The chat model of this box
+
+[Container]
+Image=vllm/vllm-openai:v1
+AddDevice=-/dev/accel
+AddDevice=nvidia.com/gpu=all
+Volume=%h/models:/models:ro
+EnvironmentFile=%h/keys.env
+Exec=--model /models/a \\
+# why it is so long
+  --max-model-len 4096
+a line without a key
+"""
+
+
+def test_a_quadlet_says_all_that_its_lines_say() -> None:
+    imported = importers.import_profiles(UNIT)
+    (profile,) = imported.profiles
+    assert profile["about"] == "The chat model of this box"
+    assert profile["args"] == {"max-model-len": 4096}
+    assert profile["mounts"] == [{"source": "~/models", "target": "/models"}]
+    assert "gpu" not in profile
+    for line in ("--device -/dev/accel", "--env-file $HOME/keys.env", "a line without a key"):
+        assert line in said(imported)
+
+
+def test_the_time_of_a_start_is_named_unless_an_export_wrote_it() -> None:
+    unit = UNIT + "[Service]\nTimeoutStartSec="
+    assert "Service.TimeoutStartSec" in said(importers.import_profiles(f"{unit}90\n"))
+    assert "Service.TimeoutStartSec" not in said(importers.import_profiles(f"{unit}1800\n"))
+
+
 TOKEN, WORD = "hf_" + "Zz9" * 8, "hunter2secret"
 HOLDING = {
     "steps": f'curl -H "Authorization: Bearer {TOKEN}" x\nhf login --token {WORD}\nvllm serve a/b',
@@ -205,6 +238,8 @@ HOLDING = {
     "no model": f"vllm serve --seed 5 --api-key {WORD} {TOKEN}",
     "llama-swap": f"""models: {{a: {{cmd: llama-server -m x.gguf, env: [HF_TOKEN={TOKEN}, FOO={TOKEN}]}}}}
 peers: {{p: {{proxy: "https://u:{WORD}@x.y/v1", models: [m]}}}}""",
+    "quadlet": f"[Container]\nImage=vllm/vllm-openai\nEnvironment=FOO={TOKEN}\nPodmanArgs=--creds u:{WORD}\n"
+    f"""Exec=--model a/b --hf-overrides '{{"a": "{TOKEN}"}}'""",
 }
 
 

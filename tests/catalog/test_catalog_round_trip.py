@@ -1,4 +1,4 @@
-"""Exported podman commands come back equal: the same image, command, variables and mounts."""
+"""Exported profiles come back equal: the same image, command, variables and mounts, in both formats."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ def _place(spec: ContainerSpec) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("form", list(ExportFormat))
 @pytest.mark.parametrize("name", sorted(PROFILES))
-def test_what_is_exported_comes_back_equal(name: str) -> None:
+def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> None:
     profile = PROFILES[name]
     spec = container(profile)
-    imported = importers.import_profiles(_exported(ExportFormat.PODMAN, profile, spec), "back")
+    imported = importers.import_profiles(_exported(form, profile, spec), "back")
     (document,) = imported.profiles
     found = importers.load_imported({"back": importers.yaml_text(document, imported, "x")})
     assert found.problems == (), yaml.safe_dump(document)
@@ -83,16 +84,16 @@ def test_what_no_container_carries_is_named(form: ExportFormat) -> None:
     assert "# In the profile alone: about, adapters, modes." in _exported(form, profile, container(profile))
 
 
+@pytest.mark.parametrize("form", list(ExportFormat))
 @pytest.mark.parametrize("file", sorted(path.name for path in DATA.glob("*.sh")))
-def test_an_imported_script_comes_back_with_its_fingerprint(file: str) -> None:
+def test_an_imported_script_comes_back_with_its_fingerprint(file: str, form: ExportFormat) -> None:
     """Models, aliases and lists too: a launch that was learnt stays the same launch."""
     imported = importers.import_profiles((DATA / file).read_text())
     (first,) = importers.load_imported(
         {"x": importers.yaml_text(imported.profiles[0], imported, "x")}
     ).profiles.values()
     labels = {LABEL_PROFILE: first.name, LABEL_SERVES: ",".join(first.serves)} if first.serves else {}
-    line = _exported(ExportFormat.PODMAN, first, container(first).replace(labels=labels))
-    back = importers.import_profiles(line)
+    back = importers.import_profiles(_exported(form, first, container(first).replace(labels=labels)))
     (second,) = importers.load_imported({"x": importers.yaml_text(back.profiles[0], back, "x")}).profiles.values()
     assert second.model_dump(exclude=NOT_CARRIED) == first.model_dump(exclude=NOT_CARRIED)
     assert second.fingerprint == first.fingerprint

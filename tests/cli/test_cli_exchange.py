@@ -65,7 +65,7 @@ def test_a_folder_that_is_not_there_yet_is_made(sparkdash: Run, script: Path, tm
 
 def test_the_help_names_every_format(sparkdash: Run) -> None:
     told = " ".join(sparkdash("profiles", "import", "--help").out.split())
-    words = ("podman", "docker", "script", "compose", "sparkrun", "eugr", "llama-swap", "models.ini")
+    words = ("podman", "docker", "script", "compose", "quadlet", "sparkrun", "eugr", "llama-swap", "models.ini")
     assert [word for word in words if word not in told] == []
 
 

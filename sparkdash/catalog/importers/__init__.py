@@ -10,7 +10,7 @@ from typing import Any
 
 from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog
-from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, sparkrun
+from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.catalog.load import load_catalog
 from sparkdash.domain.profile import MOST_NODES
@@ -24,7 +24,7 @@ _OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "def
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
-    """Import a script, command line, recipe, llama-swap configuration, compose file or model presets.
+    """Import a script, command line, recipe, llama-swap configuration, compose file, unit or model presets.
 
     `name` is for a single profile. `folder` holds the text's file, for what it names beside itself.
     Raises ProfileError: `import_refused`, with what is wrong.
@@ -79,12 +79,11 @@ def _import(text: str, name: str | None, folder: str | None) -> Imported:
         return llama_swap.import_llama_swap(text, name)
     if keys & _OF_RECIPE:
         return sparkrun.import_sparkrun(text, name)
-    if {"[Service]", "[Container]"} & set(text.splitlines()):
-        hint = "Give the command behind `ExecStart=` alone; `systemctl --user cat UNIT` shows it."
-        raise import_refused("The input is a unit of systemd.", hint)
-    if llama_presets.is_presets(text):
+    if not (is_unit := quadlet.is_unit(text)) and "[Service]" in text.splitlines():
+        raise import_refused("The input is a service of systemd.", "Give the command behind `ExecStart=` alone.")
+    if not is_unit and llama_presets.is_presets(text):
         return llama_presets.import_presets(text, name)
-    return podman_line.import_podman_line(text, name)
+    return quadlet.import_unit(text, name) if is_unit else podman_line.import_podman_line(text, name)
 
 
 def _top_keys(text: str) -> set[str]:

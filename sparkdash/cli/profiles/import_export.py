@@ -35,10 +35,10 @@ def import_profiles(
 ) -> None:
     """Make profiles from other tools' files.
 
-    Reads a podman or docker command, a script, a compose file, a sparkrun or eugr recipe, a llama-swap configuration,
-    or llama.cpp's presets (models.ini). Nothing is run, and no environment variable is filled in. Comments above each
-    profile list what could not be converted. Flags that the engine does not have are named on stderr. Exits 2 if a
-    profile must be corrected before it loads.
+    Reads a podman or docker command, a script, a compose file, a quadlet, a sparkrun or eugr recipe, a llama-swap
+    configuration, or llama.cpp's presets (models.ini). Nothing is run, and no environment variable is filled in.
+    Comments above each profile list what could not be converted. Flags that the engine does not have are named on
+    stderr. Exits 2 if a profile must be corrected before it loads.
 
     \b
     Examples:

@@ -1,0 +1,95 @@
+"""Profiles from quadlets, the units of podman-systemd.unit(5). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sparkdash.catalog.importers import podman_line
+from sparkdash.catalog.importers.shell import Command
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
+
+_UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
+_OF_SYSTEMD = "belongs to systemd; sparkdash starts and stops the engine itself"
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
+_WORD = re.compile(rf"(?:{_QUOTED.pattern}|\S)+", re.DOTALL)
+_OPTIONS = {
+    "ContainerName": "--name", "AddDevice": "--device", "ShmSize": "--shm-size", "Volume": "--volume",
+    "Mount": "--mount", "Tmpfs": "--tmpfs", "Network": "--network", "PublishPort": "--publish",
+    "EnvironmentFile": "--env-file", "Secret": "--secret", "User": "--user", "Label": "--label",
+    "SecurityLabelDisable": "--security-opt", "Ulimit": "--ulimit", "Pull": "--pull",
+}  # fmt: skip
+_SPECIFIERS = {"%h": "$HOME", "%%": "%", "$$": "$"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
+
+
+def is_unit(text: str) -> bool:
+    return bool(_UNIT.search(text))
+
+
+def import_unit(text: str, name: str | None = None) -> Imported:
+    """Import a unit as one profile. Raises ProfileError: it names no image, or starts no known engine."""
+    notes = ImportNotes()
+    words = ["podman", "run"]
+    entry: list[str] = []
+    image, about = "", ""
+    command: list[str] = []
+    for section, key, value in _entries(text):
+        if section != "Container":
+            if section == "Service" and key == "Environment":
+                notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
+            elif (section, key) == ("Unit", "Description"):
+                about = _text(value)
+            elif (section, key, value) != ("Service", "TimeoutStartSec", "1800"):  # which an export of sparkdash has
+                notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
+            continue
+        if before := " ".join({"Image": [image], "Exec": command, "Entrypoint": entry[1:]}.get(key, ())):
+            notes.dropped(f"Container.{key}", f"is given more than once; the last one holds, not {before}")
+        if key == "Image":
+            image = _text(value)
+        elif key == "Exec":
+            command = _words(value)
+        elif key == "Entrypoint":
+            entry = ["--entrypoint", *_words(value)]
+        elif key == "Environment":
+            words += [part for word in _words(value) for part in ("--env", word)]
+        elif key == "PodmanArgs":
+            words += _words(value)
+        elif key in _OPTIONS:
+            words += [f"{_OPTIONS[key]}={_text(value)}"]
+        else:
+            notes.unknown(f"Container.{key}")
+    if not image:
+        raise import_refused("The unit has no `Image=` in [Container].")
+    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name)
+    if made is None:
+        raise import_refused("The unit's command starts no engine that sparkdash knows.")
+    if about not in ("", made["profile"]):
+        made = {"profile": made["profile"], "about": about} | made
+    return notes.imported("quadlet", made)
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield section, key and value; a line that ends in a backslash goes on in the next that is no comment."""
+    section = ""
+    lines = (line for line in text.splitlines() if line.strip()[:1] not in ("#", ";"))
+    for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
+        stripped = line.strip()
+        if stripped.startswith("[") and stripped.endswith("]"):
+            section = stripped[1:-1]
+        elif stripped:
+            key, _, value = stripped.partition("=")
+            yield section, key.strip(), value.strip()
+
+
+def _words(value: str) -> list[str]:
+    """Split as podman's generator does: quotes anywhere in a word, C escapes inside of them, % and $ doubled."""
+
+    def unquoted(hit: re.Match[str]) -> str:
+        return re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), hit[1] or hit[2] or "", flags=re.DOTALL)
+
+    return [_text(_QUOTED.sub(unquoted, hit[0])) for hit in _WORD.finditer(value)]
+
+
+def _text(value: str) -> str:
+    return re.sub(r"%[h%]|\$\$", lambda hit: _SPECIFIERS[hit[0]], value)
