@@ -49,6 +49,9 @@ class Provenance(Frozen):
     """Method and number of speculated tokens, as in `eagle3 x 1`."""
     driver: str | None = None
     kernel: str | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    available_bytes: int | None = None
     startup_s: float | None = None
 
 
@@ -154,6 +157,7 @@ class CellRecord(Frozen):
     prefix_queries: int | None = None
     clock_mhz: float | None = None
     """Lowest SM clock under load."""
+    temperature_c: float | None = None
     late_p99_ms: float | None = None
     """Client overhead: 99 % of the reads of valid samples came within this time of the bytes' arrival.
     None: the kernel reports no arrivals (http_client.py).

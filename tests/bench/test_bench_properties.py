@@ -74,6 +74,7 @@ ANYTHING = st.lists(st.integers(0, 0x2FFFF).map(chr)).map("".join)
 @given(ANYTHING | st.text(alphabet="ANSWER: -,.0123456789*`$\n</think>"), st.integers(-1000, 100_000))
 def test_the_judge_takes_any_text(text: str, answer: int) -> None:
     score(answer, text)
+    assume("<think>" not in text)  # what follows an unclosed one is no answer
     assert score(answer, f"{text}\nANSWER: {answer}") == "right"
 
 

@@ -311,7 +311,8 @@ def test_what_is_read_beside_a_cell_is_of_the_boxes_that_its_engines_run_on(
 
 
 HERE, THERE = (
-    {"driver": driver, "kernel": kernel} for driver, kernel in (("580.1", platform.release()), ("590.2", "6.17-there"))
+    {"driver": driver, "kernel": kernel, "clock_mhz": mhz, "available_bytes": free}
+    for driver, kernel, mhz, free in (("580.1", platform.release(), 208.0, 5), ("590.2", "6.17-there", 2400.0, 7))
 )
 
 
@@ -319,12 +320,13 @@ HERE, THERE = (
 async def test_a_launch_is_recorded_with_the_box_that_its_engine_serves_on(
     nodes: tuple[str, ...], box: dict[str, Any]
 ) -> None:
-    gpus = [Gpu(driver=each["driver"]) for each in (HERE, THERE)]
-    there = NodeSample(at=1.0, gpu=gpus[1])
+    gpus = [Gpu(driver=each["driver"], sm_clock_mhz=each["clock_mhz"]) for each in (HERE, THERE)]
+    free = [Memory(total=9, available=each["available_bytes"], free=1) for each in (HERE, THERE)]
+    there = NodeSample(at=1.0, memory=free[1], gpu=gpus[1])
     facts = NodeFacts(hostname="b", arch="aarch64", home="/h", uid=0, driver="590.2", kernel="6.17-there")
     state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=0.0, facts=facts)
     daemon = DaemonInfo(version="1", host=platform.node(), pid=1, started_at=0.0, runtime="process", url="http://x")
-    sample = Sample(at=1.0, gpu=gpus[0], nodes={"spark2": there})
+    sample = Sample(at=1.0, gpu=gpus[0], memory=free[0], nodes={"spark2": there})
     world = Snapshot(seq=1, at=1.0, daemon=daemon, sample=sample, nodes={"spark2": state})
     profile = Profile(name="p", engine=EngineKind.SIM, sim=SimSpec())
     engine = Engine(profile="p", kind=EngineKind.SIM, state=EngineState.READY, since=0.0, fingerprint="f", nodes=nodes)

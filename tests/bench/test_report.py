@@ -149,11 +149,11 @@ def test_what_cannot_be_claimed_stands_in_brackets(rehearse: Rehearse) -> None:
 
 
 def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
-    """Three launches lack one cell."""
+    """Ten seconds a cell and a minute to start, by this run's own pace: three launches lack one cell."""
     half = {one: rate for one, rate in GRID.items() if one != LONG}
     out = told(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": half}))
     assert "| ctx=0   | 64.6  | 66.2   |      |" in out.split("## plain-eagle\n")[1]
-    assert "Missing 3 of 18 cells over 3 launches: `sparkdash bench resume 20261121-200000-seeds`" in out
+    assert "Missing 3 of 18 cells over 3 launches, about 3m30s: `sparkdash bench resume 20261121-200000-seeds`" in out
 
 
 def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse) -> None:

@@ -94,7 +94,7 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
         assert verdict(on, "ctx=2K short").style == "bad"
         assert verdict(on, "ctx=2K long").style == "dim"
         assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
-        assert "slow lacks 6 of 18 cells: r, or sparkdash bench" in on.text
+        assert "slow lacks 6 of 18 cells, about 4m00s: r, or sparkdash bench" in on.text
 
 
 def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
@@ -105,7 +105,7 @@ def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
     drawn = [plain_text(line) for line in table.draw(View(now=NOW, here=NOW, snapshot=world), 120, 20)]
     (row,) = (line for line in drawn if "ctx=0 short" in line)
     assert row.count("[") == 3, "both figures', and the verdict's"
-    assert "slow lacks 6 of 18 cells: being measured now" in "".join(drawn)
+    assert "slow lacks 6 of 18 cells, about 4m00s: being measured now" in "".join(drawn)
 
 
 async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:

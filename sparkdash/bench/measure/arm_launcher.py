@@ -40,6 +40,7 @@ async def profile_provenance(
     here = node == LOCAL and world.daemon.host == platform.node()
     box = _boxes(world.sample).get(node) or NodeSample(at=0.0)
     facts = world.nodes[node].facts if node in world.nodes else None
+    gpu, memory = box.gpu or Gpu(), box.memory
     target = profile.models.get("target")
     return Provenance(
         profile=profile.name,
@@ -59,8 +60,11 @@ async def profile_provenance(
         thinking=is_thinking(profile),
         temperature=0.0,
         speculation=adapter_of(profile).speculation(profile),
-        driver=box.gpu.driver if box.gpu else None,
+        driver=gpu.driver,
         kernel=platform.release() if here else facts and facts.kernel,
+        clock_mhz=gpu.sm_clock_mhz,
+        temperature_c=gpu.temperature_c,
+        available_bytes=memory.available if memory else None,
         startup_s=engine.load_s,
     )
 

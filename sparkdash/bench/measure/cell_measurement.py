@@ -234,6 +234,7 @@ def _close_cell(
         started_at=started_at,
         ended_at=datetime.now(UTC),
         clock_mhz=min(clocks, default=None),
+        temperature_c=max(_known(look.temperature_c for look in looks), default=None),
         void=void,
         **(counts or {}),
     )

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from statistics import median
 
 from sparkdash.bench.judge.accuracy import AnswerQuality, qualities
 from sparkdash.bench.judge.judgement import CellRow, Decomposition, decompose, judged_rows, overall
@@ -23,8 +24,8 @@ from sparkdash.bench.report.report import (
     Speculation,
     VoidCount,
 )
-from sparkdash.bench.results import CellRecord, Results
-from sparkdash.bench.run import Arm, CellKey, Kind, Run
+from sparkdash.bench.results import CellRecord, Gap, Results
+from sparkdash.bench.run import Arm, CellKey, Kind, PlannedCell, Run
 
 
 def assumed_cells(results: Results) -> tuple[AssumedCell, ...]:
@@ -44,26 +45,55 @@ def _hangs(assumed: Sequence[AssumedCell], baseline: str, arm: str, key: CellKey
     return any(one.key == key and one.arm in (arm, baseline) for one in assumed)
 
 
-def missing_cells(results: Results) -> tuple[MissingCells, ...]:
-    lacking = Counter(gap.arm for gap in results.gaps())
+def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
+    by_arm: dict[str, list[Gap]] = defaultdict(list)
+    for gap in results.gaps():
+        by_arm[gap.arm].append(gap)
     places: dict[str, list[int]] = defaultdict(list)
     for index, slot in enumerate(results.run.order):
         places[slot.arm].append(index)
     return tuple(
         MissingCells(
             arm=arm.name,
-            cells=lacking[arm.name],
+            cells=len(by_arm[arm.name]),
             of=sum(len(results.run.planned(index)) for index in places[arm.name]),
             launches=len(places[arm.name]),
+            seconds=_missing_seconds(results, by_arm[arm.name]),
             command=resume_command(results.run.id),
         )
         for arm in results.run.arms
-        if arm.impossible is None and lacking[arm.name]
+        if arm.impossible is None and by_arm[arm.name]
     )
+
+
+def estimate_blank(merged: Results, arm: str, blank: Sequence[PlannedCell], command: str) -> MissingCells:
+    """Return an estimate for the cells of merged runs that no run fills, in one launch."""
+    gaps = [Gap(launch=0, arm=arm, cell=cell.key, reps=tuple(range(cell.reps))) for cell in blank]
+    seconds = _missing_seconds(merged, gaps)
+    return MissingCells(arm=arm, cells=len(blank), of=len(merged.run.cells), seconds=seconds, command=command)
 
 
 def resume_command(run: str) -> str:
     return f"sparkdash bench resume {run}"
+
+
+def _paces(results: Results) -> dict[CellKey, float]:
+    """Return the seconds per repetition of each cell that some launch finished."""
+    reps = {cell.key: cell.reps for cell in results.run.cells}
+    spent: dict[CellKey, list[float]] = defaultdict(list)
+    for one in results.cells:
+        if one.void is None and one.key in reps:
+            spent[one.key].append((one.ended_at - one.started_at).total_seconds() / reps[one.key])
+    return {key: median(times) for key, times in spent.items()}
+
+
+def _missing_seconds(results: Results, gaps: list[Gap]) -> float | None:
+    """Return the seconds; None where a cell or the start of an engine was never timed."""
+    paces = _paces(results)
+    startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
+    if not startup or any(gap.cell not in paces for gap in gaps):
+        return None
+    return median(startup) * len({gap.launch for gap in gaps}) + sum(paces[gap.cell] * len(gap.reps) for gap in gaps)
 
 
 def assemble_report(results: Results) -> Report:
@@ -101,7 +131,7 @@ def assemble_report(results: Results) -> Report:
         hits=_hits(results),
         scores=_scores(results, apart),
         advice=choose_values(run, main, speculated) if main else (),
-        filling=missing_cells(results),
+        filling=estimate_missing(results),
         voids=count_voids(results),
         damaged=len(results.damaged),
         flags=flags,

@@ -48,12 +48,18 @@ def filled_tables(
         yield from _lines(above, table.below)
         blank = [row for row, texts in zip(rows, cells, strict=True) if "" in texts]
         if commands := dict.fromkeys(row.command for row in blank if row.command):
-            yield TextBlock(tuple(f"Missing: `{command}`" for command in commands), Tone.DIM)
+            times = {one.command: one.seconds for one in source.report.filling}
+            yield TextBlock(tuple(_missing(one, times.get(one)) for one in commands), Tone.DIM)
 
 
 def _lines(filler: RowFiller, templates: Sequence[str]) -> Iterator[Block]:
     if told := tuple(text for one in templates if not _is_gap(text := filler.fill(one))):
         yield TextBlock(told)
+
+
+def _missing(command: str, seconds: float | None) -> str:
+    time = "" if seconds is None else f", about {duration(seconds)}"
+    return f"Missing{time}: `{command}`"
 
 
 def _is_gap(text: str) -> bool:
@@ -286,6 +292,7 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     "users": _users,
     "prefix": _prefix,
     "math": lambda row, _: arm_tables.math_share(row.source, row.profile),
+    "score": lambda row, _: arm_tables.math_share(row.source, row.profile).strip(blocks.DASH) or "?%",
     "right": lambda row, _: arm_tables.math_share(row.source, row.profile).removesuffix("%"),
     "status": _status,
 }

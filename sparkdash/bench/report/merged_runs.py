@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sparkdash.bench.report.assemble import assemble_report, resume_command
+from sparkdash.bench.report.assemble import assemble_report, estimate_blank, resume_command
 from sparkdash.bench.report.report import CellSource, ComparisonFlag, MissingCells, Report
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
@@ -177,8 +177,7 @@ def _filling(
         blank = [cell for cell in merged.run.cells if (name, cell.key) not in filled]
         if blank and places[0][1].impossible is None:
             open_runs = [place for place in places if place[0].run.id not in closed]
-            command = _command(merged.run, name, open_runs)
-            found.append(MissingCells(arm=name, cells=len(blank), of=len(merged.run.cells), command=command))
+            found.append(estimate_blank(merged, name, blank, _command(merged.run, name, open_runs)))
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ from sparkdash.bench.report.layout import Layout, derive_layout
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
-from sparkdash.units import counted
+from sparkdash.units import counted, duration
 
 MULTIPLES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 ROUGHLY = 0.03
@@ -150,12 +150,13 @@ def speed_text(ratio: float, change: float | None = None) -> str:
 
 
 def missing_text(one: MissingCells) -> str:
-    """Return the number of the arm's blank cells, and the command to fill them."""
+    """Return the number of the arm's blank cells, and the time and the command to fill them."""
     over = f" over {one.launches} launches" if one.launches > 1 else ""
     missing = f"Missing {one.cells} of {one.of} cells{over}"
     if not one.command:
         return f"{missing}. Suite or profile have changed since, so nothing fills them; measure anew."
-    return f"{missing}: `{one.command}`"
+    time = "time not known yet" if one.seconds is None else f"about {duration(one.seconds)}"
+    return f"{missing}, {time}: `{one.command}`"
 
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."

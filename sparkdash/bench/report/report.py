@@ -45,6 +45,8 @@ class MissingCells(Frozen):
     """Cells that lack at least one repetition, counted in each launch."""
     of: int
     launches: int = 1
+    seconds: float | None = None
+    """Estimate by this run's own pace; None while nothing comparable was measured."""
     command: str
     """Empty where nothing fills them any more."""
 

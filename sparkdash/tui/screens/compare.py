@@ -272,7 +272,8 @@ def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> lis
 
 
 def _gap(one: MissingCells, measured: bool) -> Line:
-    what = styled(f" {one.arm} lacks {one.cells} of {one.of} cells: ", Style.DIM)
+    time = "" if one.seconds is None else f", about {duration(one.seconds)}"
+    what = styled(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Style.DIM)
     return what + styled("being measured now" if measured else f"r, or {one.command}")
 
 
