@@ -130,8 +130,6 @@ class Leftovers(Frozen):
     """Why the runtime still lists the ended container; None once it is removed."""
     pending: tuple[str, ...] = ()
     """Silent nodes on which containers of the engine may still run; they are ended once the nodes answer again."""
-    unseen: bool = False
-    """Whether more processes may exist because the scan of all processes was late."""
 
 
 class PullProgress(Frozen):

@@ -172,7 +172,6 @@ SILENT = "`podman rm` gave no answer for 60 s."
         (Leftovers(stuck=(4712, 4713)), "orphan_stuck", Level.ERROR, "4712, 4713"),
         (Leftovers(stuck=(4712,), stuck_how=(IN_THE_KERNEL,)), "orphan_stuck", Level.ERROR, f"end: {IN_THE_KERNEL}."),
         (Leftovers(unremoved=SILENT), "container_left", Level.WARNING, f"its container is still listed: {SILENT}"),
-        (Leftovers(unseen=True), "orphan_unknown", Level.WARNING, ""),
     ],
 )
 async def test_what_a_stop_left_behind_is_told(

@@ -29,6 +29,7 @@ from sparkdash.host.command import CommandResult, stdout_lines
 from sparkdash.host.podman import answers, argv, podman_host
 from sparkdash.host.podman.podman_host import PodmanHost
 from sparkdash.host.processes import ending, leftovers
+from sparkdash.host.processes.leftovers import Births
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 20.0
@@ -41,6 +42,11 @@ ENDED_S = 60.0
 """Deadline of `wait` for a container whose process has ended."""
 PULL_SILENCE_S = 3600.0
 """Longest silence of a pull. Without a terminal podman is silent during a layer: 20 GB at 6 MB/s."""
+
+LATE_S = 20.0
+"""Time for `stop` beyond its grace; then the processes are killed directly."""
+REMOVE_S = 60.0
+UNPAUSE_S = 10.0
 
 UNKNOWN_EXIT = -1
 """Exit code of a container that was removed before it was read."""
@@ -153,10 +159,52 @@ class Podman:
         if name not in self._known:
             with suppress(HostError):  # a silent podman must not prevent a stop
                 await self._inspect([name])
-        stop = podman_host.ContainerStop(self._call, self._host, self.name, name, self._known.get(name))
-        left = await podman_host.stop_container(stop, math.ceil(grace_s), before_removal)
+        left = await self._stop(name, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
+
+    async def _stop(self, name: str, grace_s: int, before_removal: Awaitable[None] | None) -> Leftovers:
+        host, info = self._host, self._known.get(name)
+        members = await host.members(info)
+        stopped = await self._ended(name, grace_s)
+        if stopped is None:
+            return await host.end(members | await host.members(info))
+        killed: Births = {}
+        if not stopped:
+            killed = members | await host.members(info)
+            await host.end(killed)
+        if before_removal is not None:
+            await before_removal
+        try:
+            await self._remove(name)
+        except HostError as error:
+            if left := await host.still_living(killed):
+                raise ending.unkillable_error(name, left, leftovers.KILLED_S) from None
+            if not killed:
+                raise
+            return Leftovers(unremoved=error.message)
+        return await host.end(members | await host.members(info))
+
+    async def _ended(self, name: str, grace_s: int) -> bool | None:
+        """Return whether the runtime stopped the container; None if it no longer exists."""
+        try:
+            done = await self._call(argv.stop(self.name, name, grace_s), grace_s + LATE_S)
+        except HostError as error:
+            if error.code != "runtime_timeout":
+                raise
+            return False
+        if done.code and answers.gone(done.err):
+            return None
+        if done.code:
+            with suppress(HostError):  # podman neither stops nor removes a paused container
+                await self._call(argv.unpause(self.name, name), UNPAUSE_S)
+        return not done.code
+
+    async def _remove(self, name: str) -> None:
+        """Remove the container by force; a missing one is success."""
+        done = await self._call(argv.remove(self.name, name), REMOVE_S)
+        if done.code and not answers.gone(done.err):
+            raise answers.failed(self.name, "rm", done.err, done.code)
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         found = await self._inspect([name])
@@ -239,7 +287,7 @@ class Podman:
             return
         if not _is_ours(present, spec):
             raise answers.name_taken(self.name, spec.name)
-        await podman_host.remove_container(self._call, self.name, spec.name)
+        await self._remove(spec.name)
 
     async def _run(self, spec: ContainerSpec) -> ContainerInfo:
         made = False
@@ -257,7 +305,7 @@ class Podman:
     async def _clear(self, spec: ContainerSpec, *, made: bool) -> None:
         """Remove the container of a failed start; if the runtime fails, end its processes directly."""
         try:
-            await (podman_host.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
+            await (self._remove(spec.name) if made else self._make_room(spec))
         except HostError:  # not reported: only the first reason can be fixed
             if own := spec.env.get(ENV_MARK):
                 await self._host.end(await self._host.processes("of", own))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host.command import CommandResult, Commands, LocalPrograms, stdout_lines
+from sparkdash.host.command import Commands, LocalPrograms, stdout_lines
 from sparkdash.host.local_weights import may_exist
 from sparkdash.host.podman import answers, argv
 from sparkdash.host.processes import ending, leftovers
@@ -100,8 +99,8 @@ class PodmanHost:
                 hint="It is made of podman's default: `sudo apt install containers-common`. Or remove `security`.",
             )
 
-    async def members(self, container: ContainerInfo | None) -> Births | None:
-        """Processes of the container, by its control group and its mark; None if the scan took too long."""
+    async def members(self, container: ContainerInfo | None) -> Births:
+        """Processes of the container, by its control group and its mark; none if the scan took too long."""
         if container is None:
             return {}
         mark = engine_mark(container.labels.get(LABEL_OWNER, ""), container.name)
@@ -112,14 +111,9 @@ class PodmanHost:
         found = await self._ask("all", owner)
         return {mark: _births(processes) for mark, processes in found.items()}
 
-    async def resume(self, members: Births) -> None:
-        await self._ask("resume", json.dumps(members))
-
-    async def end(self, *looks: Births | None) -> Leftovers:
-        """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
-        found = {pid: birth for look in looks if look for pid, birth in look.items()}
-        done = await self._ask("end", json.dumps(found)) if found else {"ended": (), "stuck": ()}
-        return ending.as_leftovers(done, unseen=None in looks)
+    async def end(self, found: Births) -> Leftovers:
+        """Send SIGKILL to processes that still live, and wait for their end."""
+        return ending.as_leftovers(await self._ask("end", json.dumps(found))) if found else Leftovers()
 
     async def still_living(self, processes: Births) -> Births:
         return _births(await self._ask("living", json.dumps(processes))) if processes else {}
@@ -128,12 +122,11 @@ class PodmanHost:
         """Wait for podman commands of a killed daemon, and end a hanging `run`."""
         await self._ask("settle", program, f"{LABEL_OWNER}={owner}", CONTAINER_PREFIX, str(SETTLE_S))
 
-    async def processes(self, *order: str) -> Births | None:
-        """Ask for processes by an order of `leftovers`; None if the scan took too long."""
-        try:
+    async def processes(self, *order: str) -> Births:
+        """Ask for processes by an order of `leftovers`; none if the scan took too long."""
+        with suppress(TimeoutError):
             return _births(await self._ask(*order, deadline_s=SCAN_S))
-        except TimeoutError:
-            return None
+        return {}
 
     async def _ask(self, *order: str, deadline_s: float | None = None) -> Any:
         """Have `leftovers` carry out an order on the box. Raises TimeoutError after a deadline."""
@@ -143,78 +136,6 @@ class PodmanHost:
 
 def _births(found: Mapping[Any, str]) -> Births:
     return {int(pid): birth for pid, birth in found.items()}  # JSON makes text of pids
-
-
-LATE_S = 20.0
-"""Time for `stop` beyond its grace; then the processes are killed directly."""
-REMOVE_S = 60.0
-RESUME_S = 10.0
-
-Call = Callable[[list[str], float], Awaitable[CommandResult]]
-"""Runs a command line of the runtime with a deadline. Raises HostError."""
-
-
-@dataclass(frozen=True)
-class ContainerStop:
-    """Container to be stopped, and the calls that stop it."""
-
-    call: Call
-    host: PodmanHost
-    program: str
-    name: str
-    info: ContainerInfo | None
-    """Container as last seen; None if it was never seen."""
-
-
-async def stop_container(stop: ContainerStop, grace_s: int, before_removal: Awaitable[None] | None) -> Leftovers:
-    """Stop and remove a container. See Runtime.stop."""
-    host = stop.host
-    members = await host.members(stop.info)
-    if members:
-        with suppress(TimeoutError, HostError):
-            async with asyncio.timeout(RESUME_S):  # a stopped process could not receive SIGTERM
-                await host.resume(members)
-    stopped = await _stop(stop, grace_s)
-    if stopped is None:
-        return await host.end(members, await host.members(stop.info))
-    killed: Births = {}
-    if not stopped:
-        killed = {**(members or {}), **(await host.members(stop.info) or {})}
-        await host.end(killed)
-    if before_removal is not None:
-        await before_removal
-    try:
-        await remove_container(stop.call, stop.program, stop.name)
-    except HostError as error:
-        if left := await host.still_living(killed):
-            raise ending.unkillable_error(stop.name, left, leftovers.KILLED_S) from None
-        if not killed:
-            raise
-        return Leftovers(unremoved=error.message)
-    return await host.end(members, await host.members(stop.info))
-
-
-async def remove_container(call: Call, program: str, name: str) -> None:
-    """Remove the container by force; a missing one is success."""
-    done = await call(argv.remove(program, name), REMOVE_S)
-    if done.code and not answers.gone(done.err):
-        raise answers.failed(program, "rm", done.err, done.code)
-
-
-async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
-    """Return whether the runtime stopped the container; None if it no longer exists."""
-    try:
-        done = await stop.call(argv.stop(stop.program, stop.name, grace_s), grace_s + LATE_S)
-    except HostError as error:
-        if error.code != "runtime_timeout":
-            raise
-        return False
-    if done.code and answers.gone(done.err):
-        return None
-    if done.code:
-        with suppress(HostError):  # podman neither stops nor removes a paused container
-            await stop.call(argv.unpause(stop.program, stop.name), RESUME_S)
-    return not done.code
 
 
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))

@@ -32,28 +32,23 @@ def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostE
     return HostError(text, code="unkillable", hint=HINT)
 
 
-async def scan_for_engine(mark: str) -> Births | None:
-    """Find the processes with the mark of an engine, in a thread; None if that took too long."""
+async def scan_for_engine(mark: str) -> Births:
+    """Find the processes with the mark of an engine, in a thread; none if that took too long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SCAN_S):
             return await in_thread(lambda: leftovers.processes_of_engine(mark))
-    return None
+    return {}
 
 
-async def end_processes(*looks: Births | None) -> Leftovers:
-    """Send SIGKILL to the found processes that still live, and wait for their end. None stands for a late scan."""
-    found = {pid: birth for look in looks if look for pid, birth in look.items()}
-    done = await in_thread(lambda: leftovers.end(found))
-    return as_leftovers(done, unseen=None in looks)
+async def end_processes(found: Births) -> Leftovers:
+    """Send SIGKILL to the processes that still live, and wait for their end."""
+    return as_leftovers(await in_thread(lambda: leftovers.end(found)))
 
 
-def as_leftovers(done: dict[str, Any], *, unseen: bool) -> Leftovers:
+def as_leftovers(done: dict[str, Any]) -> Leftovers:
     stuck = tuple(done["stuck"])
     return Leftovers(
-        ended=tuple(done["ended"]),
-        stuck=tuple(pid for pid, _ in stuck),
-        stuck_how=tuple(how for _, how in stuck),
-        unseen=unseen,
+        ended=tuple(done["ended"]), stuck=tuple(pid for pid, _ in stuck), stuck_how=tuple(how for _, how in stuck)
     )
 
 

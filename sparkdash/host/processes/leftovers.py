@@ -179,30 +179,21 @@ def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
 def end(processes: Mapping[int, str]) -> dict[str, Any]:
     """Send SIGKILL to those that still live; return the pids that `ended`, and the `stuck` ones, each described."""
     here = still_living(processes)
-    allowed = {pid: birth for pid, birth in here.items() if _send(pid, birth, signal.SIGKILL)}
+    allowed = {pid: birth for pid, birth in here.items() if _kill(pid, birth)}
     left = {**wait_for_all(allowed, KILLED_S), **{pid: here[pid] for pid in here.keys() - allowed.keys()}}
     stuck = [[pid, describe_stuck(pid)] for pid in sorted(left)]
     return {"ended": sorted(here.keys() - left.keys()), "stuck": stuck}
 
 
-def resume(processes: Mapping[int, str]) -> None:
-    """Continue all of these processes, as far as permitted: SIGTERM waits until a stopped process continues.
-
-    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box.
-    """
-    for pid, birth in processes.items():
-        _send(pid, birth, signal.SIGCONT)
-
-
-def _send(pid: int, birth: str, number: signal.Signals) -> bool:
-    """Signal through a pidfd, as the pid could be reused meanwhile; False for root's process under a user's daemon."""
+def _kill(pid: int, birth: str) -> bool:
+    """Send SIGKILL through a pidfd, as the pid could be reused meanwhile; False for root's process under a user's daemon."""
     try:
         held = os.pidfd_open(pid)
     except OSError:  # it has ended
         return True
     try:
         if births([pid]).get(pid) == birth:
-            signal.pidfd_send_signal(held, number)
+            signal.pidfd_send_signal(held, signal.SIGKILL)
     except ProcessLookupError:
         return True
     except PermissionError:
@@ -268,9 +259,7 @@ def allow_io_uring(path: str, defaults: Iterable[str] = SECCOMP) -> tuple[str, s
 
 
 def carry_out(order: str, *words: str) -> Any:
-    """Carry out one order: `of MARK [CONTAINER_ID]`, `all OWNER`, `end BIRTHS`, `resume BIRTHS`, `living BIRTHS`,
-    `settle PROGRAM LABEL PREFIX SECONDS`, `folders PATH…` or `io_uring PATH`; births are JSON.
-    """
+    """Carry out one order: `of MARK [CONTAINER_ID]`, `all OWNER`, `end BIRTHS`, `living BIRTHS`, `settle PROGRAM LABEL PREFIX SECONDS`, `folders PATH…` or `io_uring PATH`; births are JSON."""
     if order == "of":
         return processes_of_engine(words[0], words[1] if len(words) > 1 else None)
     if order == "all":
@@ -283,7 +272,7 @@ def carry_out(order: str, *words: str) -> Any:
     if order == "io_uring":
         return allow_io_uring(words[0])
     given = {int(pid): birth for pid, birth in json.loads(words[0]).items()}
-    return {"end": end, "resume": resume, "living": still_living}[order](given)
+    return end(given) if order == "end" else still_living(given)
 
 
 def run(*words: str) -> None:

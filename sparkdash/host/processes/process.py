@@ -207,13 +207,12 @@ class Process:
             return Leftovers()
         family = leftovers.births(self._family(record))
         if _alive(record):
-            leftovers.resume(family)
             _signal_group(record.pid, signal.Signals[record.stop_signal or "SIGTERM"])
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)
                 if not await _ended(record, KILLED_S):
                     raise ending.unkillable_error(name, {record.pid}, KILLED_S)
-        left = await ending.end_processes(family, leftovers.births(self._family(record)), await _marked(record))
+        left = await ending.end_processes(family | leftovers.births(self._family(record)) | await _marked(record))
         self._settled(record)
         if before_removal is not None:
             await before_removal
@@ -356,7 +355,7 @@ async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
     return await ending.wait_until_gone(record.pid, record.birth, limit_s)
 
 
-async def _marked(record: ProcessRecord) -> leftovers.Births | None:
+async def _marked(record: ProcessRecord) -> leftovers.Births:
     return await ending.scan_for_engine(engine_mark(record.labels.get(LABEL_OWNER, ""), record.name))
 
 

@@ -290,7 +290,6 @@ def merged(left: Leftovers, node: str, more: Leftovers) -> Leftovers:
         stuck_how=left.stuck_how + how,
         unremoved=" ".join(filter(None, (left.unremoved, unremoved))) or None,
         pending=left.pending + more.pending,
-        unseen=left.unseen or more.unseen,
     )
 
 

@@ -105,12 +105,6 @@ def report_leftovers(registry: EngineRegistry, profile: str, left: Leftovers) ->
             "can be reached."
         )
         registry.notice(Level.WARNING, "removal_owed", text, profile)
-    if left.unseen:
-        text = (
-            f"Whether {profile} left processes behind is not known: the look at all processes of this box was late. "
-            "If its memory does not come back, the next start of the daemon looks again and ends them."
-        )
-        registry.notice(Level.WARNING, "orphan_unknown", text, profile)
 
 
 def _processes(pids: tuple[int, ...]) -> str:

@@ -1,10 +1,7 @@
-"""Engines that are stopped by a signal when they are to end: on real podman and with plain processes."""
+"""Engines that are to end while podman does not answer."""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from typing import Any
 
 import psutil
@@ -16,16 +13,6 @@ from sparkdash.host.command import CommandResult
 
 pytestmark = pytest.mark.full
 
-GRACE_S = 60.0
-"""Far more than any of them takes."""
-
-
-def polite(ground: Any) -> Any:
-    """A program that says goodbye when it is told to end, with a child that never hears of it."""
-    return ground.spec(
-        f"trap 'echo bye > {ground.folder}/said; exit 0' TERM; (trap '' TERM; sleep 300) & echo up; sleep 300 & wait"
-    )
-
 
 async def started(ground: Any, spec: Any) -> Any:
     info = await ground.runtime.start(spec)
@@ -35,27 +22,6 @@ async def started(ground: Any, spec: Any) -> Any:
             break
     await log.aclose()
     return info
-
-
-async def is_ended_in_good_order(ground: Any, spec: Any, pids: set[int]) -> None:
-    begin = time.monotonic()
-    left = await ground.runtime.stop(spec.name, grace_s=GRACE_S)
-    assert time.monotonic() - begin < GRACE_S / 2
-    assert (ground.folder / "said").read_text() == "bye\n"
-    assert left.stuck == ()
-    assert await ground.runtime.inspect(spec.name) is None
-    assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
-
-
-@pytest.mark.parametrize("whom", ["all of them", "the first", "the child"])
-async def test_one_that_was_stopped_by_a_signal_says_goodbye(ground: Any, whom: str) -> None:
-    """SIGTERM alone would wait for as long as it is stopped: it was killed after its whole grace."""
-    spec = polite(ground)
-    info = await started(ground, spec)
-    pids = await ground.runtime.pids(spec.name)
-    for pid in {"all of them": pids, "the first": {info.pid}, "the child": pids - {info.pid}}[whom]:
-        os.kill(pid, signal.SIGSTOP)
-    await is_ended_in_good_order(ground, spec, pids)
 
 
 def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
