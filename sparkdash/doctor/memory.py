@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.box import MODULE, loaded_driver
 from sparkdash.doctor.check import CheckResult, Readings, check, note, ok, require_read, unknown, warn
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
 from sparkdash.supervisor.decide import contiguity
-from sparkdash.units import GIB, KIB, gib, percent, size
+from sparkdash.units import GIB, KIB, gib
 
 MEMINFO = "/proc/meminfo"
 SWAPS = "/proc/swaps"
 SWAPPINESS = "/proc/sys/vm/swappiness"
-PRESSURE = "/proc/pressure/memory"
 OVERCOMMIT = "/proc/sys/vm/overcommit_memory"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 NAMES = "/proc/[0-9]*/comm"
@@ -24,7 +22,6 @@ NAMES = "/proc/[0-9]*/comm"
 SWAPPED = GIB
 RESERVED = 2 * GIB
 """Largest vm.min_free_kbytes that costs engines little memory; a raised one was seen to cost 6.2 GiB."""
-BUSY_PRESSURE = 0.1
 
 
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
@@ -143,22 +140,6 @@ def sysctls(readings: Readings) -> Iterator[CheckResult]:
         yield ok(f"overcommit_memory {overcommit or '-'}, min_free_kbytes {gib(kept, 2)} (/proc/sys/vm).")
 
 
-@check("pressure", "The kernel measures how long tasks wait for memory (PSI), and no task waits.", reads=(PRESSURE,))
-def pressure(readings: Readings) -> Iterator[CheckResult]:
-    """Check "full avg10": the share of the last 10 s during which every task waited."""
-    text = readings.file(PRESSURE)
-    if text is None:
-        yield note(
-            f"The kernel does not measure it ({PRESSURE} does not exist): a stall is noticed later.",
-            "kernel command line: psi=1",
-        )
-        return
-    full = next((line for line in text.splitlines() if line.startswith("full ")), "full")
-    share = float(dict(word.split("=", 1) for word in full.split()[1:])["avg10"]) / 100
-    about = f"All tasks waited for memory {percent(share)} of the last 10 s ({PRESSURE})."
-    yield warn(about, "sparkdash stop") if share >= BUSY_PRESSURE else ok(about)
-
-
 LOST = 4 * GIB
 """Least memory without a holder that is reported: an idle driver keeps less."""
 
@@ -213,18 +194,14 @@ def memory_helper(readings: Readings) -> Iterator[CheckResult]:
         yield ok(f"installed ({UNIT}); `sudo -n {start}` tries it, and drops the kernel's caches.")
 
 
-BUDDYINFO, VMSTAT, ZONEINFO = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo"
-SYSCTLS = tuple(
-    f"/proc/sys/vm/{name}"
-    for name in ("compaction_proactiveness", "extfrag_threshold", "watermark_boost_factor", "watermark_scale_factor")
-)
+BUDDYINFO, VMSTAT = "/proc/buddyinfo", "/proc/vmstat"
 WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
 
 
 @check(
     "contiguity",
-    "Large free blocks, which the GPU's driver needs, and what the kernel does for them.",
-    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO, MODULE, *SYSCTLS),
+    "Large free blocks, which the GPU's driver needs.",
+    reads=(BUDDYINFO, VMSTAT, MEMINFO),
     gpu=True,
 )
 def blocks(readings: Readings) -> Iterator[CheckResult]:
@@ -234,7 +211,8 @@ def blocks(readings: Readings) -> Iterator[CheckResult]:
         yield unknown(f"{BUDDYINFO} does not list the free blocks.")
         return
     yield _judged(readings, seen)
-    yield _kernel(readings)
+    if readings.kernel == WEDGED[0]:
+        yield note(f"Kernel {readings.kernel} {WEDGED[1]}.", "boot another kernel: 6.17.0-nvidia ran the same")
 
 
 def _judged(readings: Readings, seen: Contiguity) -> CheckResult:
@@ -263,15 +241,3 @@ def _now(seen: Contiguity) -> str:
     stalls, fails = seen.compact_stall, seen.compact_fail
     worked = f"; compaction failed {fails:,} of {stalls:,} times" if stalls and fails is not None else ""
     return f"32 MiB blocks: {seen.blocks:,} free; {large}{worked}"
-
-
-def _kernel(readings: Readings) -> CheckResult:
-    """Report the kernel's settings for free blocks, and warn of the kernel that failed most."""
-    marks = host.watermarks(readings.file(ZONEINFO) or "", readings.page_size)
-    kept = f"; reclaim wakes under {size(marks['low'])} free" if "low" in marks else ""
-    values = ((path.rpartition("/")[2], (readings.file(path) or "").strip()) for path in SYSCTLS)
-    settings = "".join(f", {name} {value}" for name, value in values if value)
-    about = f"Kernel {readings.kernel}, driver {loaded_driver(readings.file(MODULE)) or '-'}{kept}{settings}"
-    if readings.kernel == WEDGED[0]:
-        return note(f"{about}. This kernel {WEDGED[1]}.", "boot another kernel: 6.17.0-nvidia ran the same")
-    return ok(f"{about}.")

@@ -16,7 +16,6 @@ import pytest
 from sparkdash import __version__
 from sparkdash.doctor import Probe, check, examine
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
-from sparkdash.doctor.containers import TOOLKIT
 from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
@@ -92,9 +91,6 @@ HEALTHY = {
     "/proc/sys/kernel/io_uring_disabled": "0\n",
     "/usr/share/containers/seccomp.json": '{"syscalls": []}',
     "/proc/sys/vm/min_free_kbytes": "67584\n",
-    "/proc/pressure/memory": (
-        "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
-    ),
     "/proc/812/comm": "earlyoom\n",
     "/proc/self/mountinfo": "24 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n",
     "/sys/class/dmi/id/product_name": "NVIDIA_DGX_Spark\n",
@@ -209,7 +205,6 @@ def spark(tmp_path: Path) -> Spark:
     box.commands = {
         check.COMMAND: info(),
         SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
-        TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }
     return box
 

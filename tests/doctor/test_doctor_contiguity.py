@@ -18,18 +18,16 @@ def fragmented(spark: Any, blocks: int) -> None:
 
 async def test_fragmented_memory_is_told_with_what_a_load_would_need(spark: Any) -> None:
     fragmented(spark, 140)
-    finding, kernel = await spark.examine("contiguity")
+    (finding,) = await spark.examine("contiguity")
     assert finding.status is Status.WARN
     assert "fragmented: 140 of 200 free 32 MiB blocks, with 109.7 GiB available" in finding.evidence
     assert "reboot before a big load" in (finding.fix or "")
-    assert kernel.status is Status.OK
-    assert kernel.evidence == "Kernel 6.17.0-1014-nvidia, driver 580.142."
 
 
 async def test_memory_full_of_page_cache_is_no_fragmented_memory(spark: Any) -> None:
     """There is hardly anything free to be in pieces; a load gets its blocks from the cache."""
     spark.write(BUDDYINFO, f"Node 0, zone   Normal {'90 ' * 13}20\n")
-    finding, _ = await spark.examine("contiguity")
+    (finding,) = await spark.examine("contiguity")
     assert (finding.status, "page cache" in finding.evidence) == (Status.NOTE, True)
 
 
@@ -37,13 +35,13 @@ async def test_few_blocks_are_no_finding_where_engines_hold_the_memory(spark: An
     """Only what could still be let in is judged."""
     fragmented(spark, 0)
     spark.write("/proc/meminfo", meminfo(MemAvailable=7 << 20, MemFree=7 << 20))
-    assert [one.status for one in await spark.examine("contiguity")] == [Status.OK, Status.OK]
+    assert [one.status for one in await spark.examine("contiguity")] == [Status.OK]
 
 
 async def test_another_box_gets_its_figures_and_no_verdict(spark: Any) -> None:
     fragmented(spark, 0)
     spark.gpu = [Gpu(name="NVIDIA GeForce RTX 5090")]
-    finding, _ = await spark.examine("contiguity")
+    (finding,) = await spark.examine("contiguity")
     assert (finding.status, "32 MiB blocks: 0 free" in finding.evidence) == (Status.OK, True)
 
 
@@ -55,12 +53,7 @@ async def test_a_kernel_that_does_not_tell_is_unknown(spark: Any, text: str) -> 
 
 
 async def test_the_kernel_that_failed_most_is_named(spark: Any) -> None:
-    """With the settings that decide how blocks are kept, as far as they can be read."""
     spark.changes = {"kernel": "7.0.0-1019-nvidia"}
-    spark.write("/proc/sys/vm/compaction_proactiveness", "20\n")
-    spark.write(
-        "/proc/zoneinfo", "Node 0, zone   Normal\n  pages free 9\n        min      100\n        low      25600\n"
-    )
     _, kernel = await spark.examine("contiguity")
     assert kernel.status is Status.NOTE
-    assert "reclaim wakes under 100 MiB free, compaction_proactiveness 20" in kernel.evidence
+    assert "Kernel 7.0.0-1019-nvidia failed 7 boots of 7" in kernel.evidence

@@ -13,7 +13,7 @@ import pytest
 from sparkdash.doctor import Probe, checks_named, examine, probe
 from sparkdash.doctor import check as podman_info
 from sparkdash.doctor.check import DOCKER, DaemonSeen, Disk, Unreadable, file_system
-from sparkdash.doctor.containers import TOOLKIT
+from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.metric import DiskRate
 from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult
@@ -80,11 +80,12 @@ async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatc
         await probe.read_command(["sleep", "60"])
 
 
-async def test_a_program_that_a_closed_folder_hides_is_not_there(spark: Any) -> None:
+async def test_a_program_that_a_closed_folder_hides_is_not_there(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """PATH may name folders of somebody else: the system then says "permission denied" for "not found"."""
-    spark.commands[TOOLKIT] = PermissionError(13, "Permission denied")
-    (found,) = await spark.examine("toolkit")
-    assert (found.status, found.evidence[:27]) == (Status.WARN, "nvidia-ctk is not installed")
+    monkeypatch.setenv("PATH", "/nowhere")
+    spark.commands[SHOWN] = PermissionError(13, "Permission denied")
+    (found,) = await spark.examine("memory-helper")
+    assert (found.status, found.evidence[-24:]) == (Status.UNKNOWN, "systemd does not answer.")
     spark.commands[podman_info.COMMAND] = OSError(8, "Exec format error")
     (found,) = await spark.examine("podman")
     assert found.status is Status.FAIL

@@ -132,7 +132,6 @@ def test_no_text_whatever_raises(buddyinfo: str, vmstat: str) -> None:
     """Other people's kernels say what they like."""
     contiguity.parse_contiguity(buddyinfo, vmstat, 4096)
     contiguity.parse_contiguity(f"Node 0, zone   Normal {buddyinfo}", vmstat, 65536)
-    contiguity.watermarks(buddyinfo, 4096)
 
 
 def test_a_box_without_the_file_is_not_known(tmp_path: Path) -> None:
@@ -149,9 +148,3 @@ def test_this_kernel_tells_its_own() -> None:
     if found is None:
         pytest.skip("this kernel has no /proc/buddyinfo")
     assert 0 <= found.free_32m_bytes <= found.free_2m_bytes <= found.free_bytes
-
-
-def test_watermarks_in_effect_are_added_up_over_zones() -> None:
-    files, page = recorded("x86-6.18")
-    found = contiguity.watermarks(files["/proc/zoneinfo"], page)
-    assert 0 < found["min"] < found["low"] < found["high"] < GIB

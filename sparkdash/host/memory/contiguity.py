@@ -60,16 +60,6 @@ def _counters(vmstat: str) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
 
 
-def watermarks(zoneinfo: str, page_bytes: int) -> dict[str, int]:
-    """Parse /proc/zoneinfo into reclaim's watermarks in bytes, boosts included: `min`, `low` and `high`, if any."""
-    sums: dict[str, int] = {}
-    for line in zoneinfo.splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] in ("min", "low", "high") and words[1].isdecimal():
-            sums[words[0]] = sums.get(words[0], 0) + int(words[1]) * page_bytes
-    return sums
-
-
 def _zones(buddyinfo: str) -> list[tuple[str, list[int]]]:
     """Parse name and free blocks by order of each zone of each node; other lines are skipped."""
     found = []
