@@ -186,7 +186,7 @@ def end(processes: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _kill(pid: int, birth: str) -> bool:
-    """Send SIGKILL through a pidfd, as the pid could be reused meanwhile; False for root's process under a user's daemon."""
+    """Send SIGKILL through a pidfd, as the pid could be reused; False for a process that this user may not end."""
     try:
         held = os.pidfd_open(pid)
     except OSError:  # it has ended
@@ -259,7 +259,9 @@ def allow_io_uring(path: str, defaults: Iterable[str] = SECCOMP) -> tuple[str, s
 
 
 def carry_out(order: str, *words: str) -> Any:
-    """Carry out one order: `of MARK [CONTAINER_ID]`, `all OWNER`, `end BIRTHS`, `living BIRTHS`, `settle PROGRAM LABEL PREFIX SECONDS`, `folders PATH…` or `io_uring PATH`; births are JSON."""
+    """Carry out one order: `of MARK [CONTAINER_ID]`, `all OWNER`, `end BIRTHS`, `living BIRTHS`, `folders PATH…`,
+    `settle PROGRAM LABEL PREFIX SECONDS` or `io_uring PATH`; births are JSON.
+    """
     if order == "of":
         return processes_of_engine(words[0], words[1] if len(words) > 1 else None)
     if order == "all":
