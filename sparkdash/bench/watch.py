@@ -1,7 +1,7 @@
 """A profile over time: its runs by build, and whether the newest build looks slower than the one before.
 
 An evening is one run of one build. Evenings are no experiment, so nothing is claimed: the newest build *looks* slower
-or faster where the change exceeds what one evening cannot settle (LARGE). Pure.
+or faster where the change exceeds what one evening cannot settle (RESOLUTION). Pure.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from sparkdash.bench.report.page import SIMULATED
 from sparkdash.bench.results import LaunchRecord, Provenance, Results
 from sparkdash.bench.run import CellKey, Kind
 from sparkdash.domain.base import Frozen
-
-LARGE = RESOLUTION
-"""Change that is mentioned."""
 
 
 class Build(Frozen):
@@ -185,7 +182,7 @@ def _compare(old: Period, new: Period, metric: BenchMetric) -> BuildChange:
         return BuildChange(outlook=Outlook.UNKNOWN)
     delta = geomean([one.now / one.before for one in cells]) - 1
     better = Outlook.FASTER if (delta > 0) != metric.less_is_better else Outlook.SLOWER
-    return BuildChange(outlook=Outlook.STEADY if abs(delta) <= LARGE else better, delta=delta, cells=cells)
+    return BuildChange(outlook=Outlook.STEADY if abs(delta) <= RESOLUTION else better, delta=delta, cells=cells)
 
 
 TONES = {Outlook.SLOWER: Tone.WORSE, Outlook.FASTER: Tone.BETTER}
@@ -253,7 +250,7 @@ def _outlook_text(found: Watch, change: BuildChange) -> str:
     many = "1 cell" if len(change.cells) == 1 else f"{len(change.cells)} cells"
     told = f"The newest build {change.outlook}: ({blocks.format_change(change.delta)}) {found.metric.value} over {many}"
     evenings = f"{now} evening{'s' * (now != 1)} against {before}"
-    return f"{told}; {evenings}. Only changes beyond {LARGE:.0%} are mentioned."
+    return f"{told}; {evenings}. Only changes beyond {RESOLUTION:.0%} are mentioned."
 
 
 def _way_back(found: Watch) -> Iterator[Block]:

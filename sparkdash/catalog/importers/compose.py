@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
@@ -131,11 +131,11 @@ def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], n
     if key in _PLAIN and isinstance(value, str | int):
         yield from (_PLAIN[key], filled(value))
     elif key in _LISTED:
-        for one in value if isinstance(value, list) else [value]:
-            yield from (_LISTED[key], filled(one.get("path", "") if isinstance(one, dict) else one))
+        listed = value if isinstance(value, list) else [value]
+        paths = (one.get("path", "") if isinstance(one, dict) else one for one in listed)
+        yield from _repeated(_LISTED[key], map(filled, paths))
     elif key == "environment":
-        for one in _environment(value):
-            yield from ("--env", filled(one))
+        yield from _repeated("--env", map(filled, _environment(value)))
     elif key == "volumes":
         for one in value if isinstance(value, list) else ():
             yield from _volume(one, filled, notes)
@@ -147,6 +147,11 @@ def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], n
         notes.dropped(f"services.{service}.{key}", _WHY[key])
     elif key not in ("image", "command", "entrypoint"):
         notes.unknown(f"services.{service}.{key}")
+
+
+def _repeated(flag: str, values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        yield from (flag, value)
 
 
 def _keys(value: Any) -> Iterator[str]:

@@ -19,6 +19,7 @@ _OPTIONS = {
     "EnvironmentFile": "--env-file", "Secret": "--secret", "User": "--user", "Label": "--label",
     "SecurityLabelDisable": "--security-opt", "Ulimit": "--ulimit", "Pull": "--pull",
 }  # fmt: skip
+_ONCE = ("Image", "Exec", "Entrypoint")
 _SPECIFIERS = {"%h": "$HOME", "%%": "%", "$$": "$"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 
@@ -30,43 +31,50 @@ def is_unit(text: str) -> bool:
 def import_unit(text: str, name: str | None = None) -> Imported:
     """Import a unit as one profile. Raises ProfileError: it names no image, or starts no known engine."""
     notes = ImportNotes()
-    words = ["podman", "run"]
-    entry: list[str] = []
-    image, about = "", ""
-    command: list[str] = []
+    options: list[str] = []
+    given: dict[str, str] = {}
+    about = ""
     for section, key, value in _entries(text):
-        if section != "Container":
-            if section == "Service" and key == "Environment":
-                notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
-            elif (section, key) == ("Unit", "Description"):
-                about = _text(value)
-            elif (section, key, value) != ("Service", "TimeoutStartSec", "1800"):  # which an export of sparkdash has
-                notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
-            continue
-        if before := " ".join({"Image": [image], "Exec": command, "Entrypoint": entry[1:]}.get(key, ())):
-            notes.dropped(f"Container.{key}", f"is given more than once; the last one holds, not {before}")
-        if key == "Image":
-            image = _text(value)
-        elif key == "Exec":
-            command = _words(value)
-        elif key == "Entrypoint":
-            entry = ["--entrypoint", *_words(value)]
-        elif key == "Environment":
-            words += [part for word in _words(value) for part in ("--env", word)]
-        elif key == "PodmanArgs":
-            words += _words(value)
-        elif key in _OPTIONS:
-            words += [f"{_OPTIONS[key]}={_text(value)}"]
+        if (section, key) == ("Unit", "Description"):
+            about = _text(value)
+        elif section != "Container":
+            _note_of_systemd(section, key, value, notes)
+        elif key in _ONCE:
+            if key in given:
+                before = " ".join(_words(given[key]))
+                notes.dropped(f"Container.{key}", f"is given more than once; the last one holds, not {before}")
+            given[key] = value
         else:
-            notes.unknown(f"Container.{key}")
-    if not image:
+            options += _options(key, value, notes)
+    if not (image := _text(given.get("Image", ""))):
         raise import_refused("The unit has no `Image=` in [Container].")
-    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name)
+    if "Entrypoint" in given:
+        options += ["--entrypoint", *_words(given["Entrypoint"])]
+    words = ["podman", "run", *options, image, *_words(given.get("Exec", ""))]
+    made = podman_line.import_command(Command(words, {}), notes, name)
     if made is None:
         raise import_refused("The unit's command starts no engine that sparkdash knows.")
     if about not in ("", made["profile"]):
         made = {"profile": made["profile"], "about": about} | made
     return notes.imported("quadlet", made)
+
+
+def _note_of_systemd(section: str, key: str, value: str, notes: ImportNotes) -> None:
+    if (section, key) == ("Service", "Environment"):
+        notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
+    elif (section, key, value) != ("Service", "TimeoutStartSec", "1800"):  # which an export of sparkdash has
+        notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
+
+
+def _options(key: str, value: str, notes: ImportNotes) -> list[str]:
+    if key == "Environment":
+        return [part for word in _words(value) for part in ("--env", word)]
+    if key == "PodmanArgs":
+        return _words(value)
+    if key in _OPTIONS:
+        return [f"{_OPTIONS[key]}={_text(value)}"]
+    notes.unknown(f"Container.{key}")
+    return []
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, str]]:
