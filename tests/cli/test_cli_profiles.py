@@ -204,6 +204,13 @@ def test_check_refuses_a_url_that_is_the_gateway_itself(
     assert "other.yaml" not in done.err
 
 
+def test_a_file_of_another_kind_is_no_profile(sparkdash: Run, tmp_path: Path) -> None:
+    other = tmp_path / "small.yaml.txt"
+    other.write_text(GOOD)
+    done = sparkdash("profiles", "check", str(other))
+    assert (done.code, done.err) == (2, f"Error: {other}: no profile; their files end in .yaml or .yml.\n")
+
+
 def test_check_names_every_problem_with_its_line(sparkdash: Run, profile_folder: Path) -> None:
     bad = profile_folder / "bad.yaml"
     bad.write_text("profile: bad\nengine: vlm\nimagee: x\n")

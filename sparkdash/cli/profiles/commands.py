@@ -141,6 +141,8 @@ def _check(path: Sequence[Path], *, as_json: bool) -> None:
             raise ProfileError(f"{place}: no such folder or file.", code="unreadable")
     found = configured_catalog(path)
     told = check_catalog(found)
+    if path and not (found.profiles or told):
+        raise ProfileError(f"{path[0]}: no profile; their files end in .yaml or .yml.", code="no_profile")
     findings = tuple(map(finding_facts, told))
     problems = tuple(finding_line(one) for one in told if one.level is Severity.ERROR)
     warnings = tuple(finding_line(one) for one in told if one.level is Severity.WARNING)
