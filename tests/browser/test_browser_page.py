@@ -150,6 +150,12 @@ def test_every_view_fits_and_asks_no_other_host(
     assert {urlsplit(request.url).netloc for request in asked} == {urlsplit(url).netloc}
 
 
+def test_a_request_opens_at_any_cell_of_its_row(page: Page, url: str) -> None:
+    page.goto(f"{url}/ui#/requests")
+    page.locator(".view-requests tbody tr").last.locator("td").last.click()
+    expect(page.locator("#dialog")).to_contain_text("Prompt")
+
+
 def begin_switch(page: Page, name: str) -> None:
     """Choose a model by the keyboard alone, up to the button of its plan."""
     page.click("#switch")

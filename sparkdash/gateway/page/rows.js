@@ -22,9 +22,9 @@ function row(one, live, now) {
   const output = known(one.completion_tokens) ? one.completion_tokens : open && live ? live.output_tokens : one.completion_estimate;
   const cached = known(one.cached_tokens) && one.prompt_tokens ? `${round((one.cached_tokens / one.prompt_tokens) * 100)} %` : "-";
   const number = (text, wide) => h("td", { class: `number${wide ? " wide" : ""}` }, text);
-  return h("tr", { "data-key": one.id },
+  return h("tr", { "data-key": one.id, "data-do": "request", "data-of": one.id },
     h("td", { class: "dim" }, clock(one.started_at)),
-    h("td", { class: "who" }, h("button", { type: "button", class: "plain", "data-do": "request", "data-of": one.id }, one.client), h("small", null, one.profile)),
+    h("td", { class: "who" }, h("button", { type: "button", class: "plain" }, one.client), h("small", null, one.profile)),
     h("td", { class: look }, word),
     number(prompt, true), number(cached, true), number(count(output), true), number(withUnit(seconds(one.ttft_s), "s"), true),
     number(rate(speed)), number(span((open ? now : one.finished_at) - one.started_at)));
