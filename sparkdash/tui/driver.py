@@ -34,6 +34,7 @@ class LoopDriver(LinuxDriver):
             data = b""
         if not data:
             self._loop.remove_reader(self.fileno)
+            self._app.exit()
             return
         if text := self._decode(data):  # part of a character decodes to "", which would end the parser
             for message in self._parser.feed(text):

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
 import pytest
 
 from sparkdash.tui.driver import LoopDriver
+
+
+@pytest.fixture
+async def driver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LoopDriver, int]]:
+    """A driver that reads a pipe, and the end of it that is written to."""
+    monkeypatch.setattr(signal, "signal", Mock())
+    source, terminal = os.pipe()
+    with os.fdopen(source) as stdin:
+        monkeypatch.setattr("sys.__stdin__", stdin)
+        driver = LoopDriver(Mock())
+        driver.input_tty, driver._loop = True, Mock()
+        driver.run_input_thread()
+        yield driver, terminal
 
 
 @pytest.mark.parametrize(
@@ -21,18 +35,21 @@ from sparkdash.tui.driver import LoopDriver
     ids=["a character in two parts", "Latin-1", "a sequence in two parts"],
 )
 async def test_keys_are_read_after_a_part_of_a_character_or_of_a_sequence(
-    monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...], keys: str
+    driver: tuple[LoopDriver, int], monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...], keys: str
 ) -> None:
-    monkeypatch.setattr(signal, "signal", Mock())
-    source, terminal = os.pipe()
-    with os.fdopen(source) as stdin, os.fdopen(terminal, "wb", 0) as writes:
-        monkeypatch.setattr("sys.__stdin__", stdin)
-        driver = LoopDriver(Mock())
-        driver.input_tty, driver._loop = True, Mock()
-        seen: list[str] = []
-        monkeypatch.setattr(driver, "process_message", lambda key: seen.append(key.character or key.key))
-        driver.run_input_thread()
-        for part in parts:
-            writes.write(part)
-            driver._read()
+    reads, terminal = driver
+    seen: list[str] = []
+    monkeypatch.setattr(reads, "process_message", lambda key: seen.append(key.character or key.key))
+    for part in parts:
+        os.write(terminal, part)
+        reads._read()
+    os.close(terminal)
     assert " ".join(seen) == keys
+
+
+async def test_the_dashboard_ends_with_its_terminal(driver: tuple[LoopDriver, int]) -> None:
+    """Also where nobody ends it: under `nohup` no SIGHUP comes."""
+    reads, terminal = driver
+    os.close(terminal)
+    reads._read()
+    reads._app.exit.assert_called_once_with()
