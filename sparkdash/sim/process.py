@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.host.processes import proc
-from sparkdash.paths import read_small_file
 from sparkdash.sim.app import App, kv_share
 from sparkdash.sim.http_server import serve_http
 from sparkdash.units import GIB
@@ -183,11 +183,17 @@ def read_claims(folder: Path) -> list[MemoryClaim]:
     found = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            claim = MemoryClaim(**json.loads(read_small_file(path)))
+            status = path.stat()
+            claim = _read_claim(path, status.st_ino, status.st_mtime_ns)
             owner = proc.stat(claim.pid)
             if owner and not owner.ended and owner.ticks == claim.started:
                 found.append(claim)
     return found
+
+
+@lru_cache(maxsize=64)
+def _read_claim(path: Path, *_stamp: int) -> MemoryClaim:
+    return MemoryClaim(**json.loads(path.read_bytes()))
 
 
 CLAIM_S = 0.25

@@ -24,7 +24,7 @@ from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.history import measured_of
 from sparkdash.domain.memory import Footprint, GuardKill, Weighing
-from sparkdash.domain.metric import Sample
+from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Start, Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.log import LOG
@@ -154,8 +154,8 @@ class PendingRows:
 
 FIGURES_S = 1.0
 """Delay of further samples of a second: a sample that begins a second is written at once."""
-IDLE_FIGURES_S = 60.0
-"""Delay that collects figures into one transaction while no engine runs."""
+IDLE_FIGURES_S = 20.0
+"""Delay that collects figures into one transaction while no engine works on a request."""
 T = TypeVar("T")
 TOGETHER_S = 0.1
 """Requests finished in this time share a transaction, at a third of the cost; a crash loses them at most."""
@@ -253,12 +253,12 @@ class Store:
 
     def record_sample(self, sample: Sample) -> None:
         """Record the figures of a sample: the box's, and those of all engines."""
-        at_once = self._seconds.begins(sample.at)
+        begins = self._seconds.begins(sample.at)
         self._pending.seconds += self._seconds.add(sample.at, measured_of(sample))
-        if not sample.engines:
+        if not any(engine.figure(Metric.RUNNING).value for engine in sample.engines.values()):
             self._write_within(IDLE_FIGURES_S)
         else:
-            self._write_within(0.0 if at_once else FIGURES_S)
+            self._write_within(0.0 if begins else FIGURES_S)
 
     def record_notice(self, notice: Notice) -> None:
         self._write(rows.PUT_NOTICE, rows.notice_row(notice))

@@ -41,7 +41,7 @@ from sparkdash.upstream import Upstream
 
 FRESH_S = 5.0
 """Validity of engines' process ids: each costs a call of the runtime, and engines rarely fork after their start."""
-QUIET_S = 30.0
+QUIET_S = 60.0
 """The same beside engines that have started."""
 FOREIGN_FRESH_S = 30.0
 """Validity of other containers while samples have a listener: two calls of the runtime, and changes are rare."""

@@ -85,6 +85,7 @@ class ExpositionReader:
         self._wanted = wanted
         self._lines: dict[str, Parsed | None] = {}
         """Lines of the last text, with what they say."""
+        self._text = ""
         self._scrape = EMPTY
 
     def read(self, text: str) -> Scrape:
@@ -94,6 +95,9 @@ class ExpositionReader:
         (TensorRT-LLM's `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are
         dropped.
         """
+        if text == self._text:
+            return self._scrape
+        self._text = text
         lines = [] if text.lstrip()[:1] in ("{", "[") else _END.split(f"\n{text}", 1)[0].split("\n")
         known, distinct = self._lines, set(lines)
         for line in known.keys() - distinct:

@@ -21,6 +21,7 @@ def decode_at(second: float) -> float:
 def sample(at: float, engine: str | None = "alpha") -> Sample:
     values: dict[Metric, float | None] = {
         Metric.DECODE: decode_at(at), Metric.KV_USED: 0.5 + 0.4 * math.sin(at / 300), Metric.WAITING: None,
+        Metric.RUNNING: 1.0,
     }  # fmt: skip
     return Sample(
         at=at,

@@ -7,7 +7,7 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from recorded import START, buckets, decode_at, sample
 from stored import asked, rows
 
 from sparkdash.domain.history import RecentSelection, Series, SeriesSelection, UsageSelection, measured_of
-from sparkdash.domain.metric import Sample
+from sparkdash.domain.metric import Metric, Sample
 from sparkdash.store import Store, schema, series, transactions, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
 
@@ -233,6 +233,30 @@ async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tm
         assert [(one.profile, one.first, one.last) for one in figures.subjects] == [
             ("", START, START + 99), ("alpha", START, START + 99),
         ]  # fmt: skip
+
+
+async def test_figures_of_rest_wait_for_the_next_of_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, done = list[list[int]](), asyncio.Event()
+    loop, write = asyncio.get_running_loop(), transactions.write_seconds
+
+    def written(database: sqlite3.Connection, seconds: Sequence[SecondRow], most_bytes: int) -> None:
+        together.append(sorted({row.second for row in seconds}))
+        write(database, seconds, most_bytes)
+        loop.call_soon_threadsafe(done.set)
+
+    monkeypatch.setattr(transactions, "write_seconds", written)
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store, asyncio.timeout(60):
+        for at in range(START, START + 3):
+            store.record_sample(at_rest(sample(at)))
+            await asyncio.sleep(0)  # a timer without delay would fire
+        store.record_sample(sample(START + 3))
+        await done.wait()
+        assert together == [[START, START + 1, START + 2, START + 3]]
+
+
+def at_rest(told: Sample) -> Sample:
+    values = {Metric.RUNNING: 0.0}
+    return told.replace(engines={name: one.replace(values=values) for name, one in told.engines.items()})
 
 
 async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ class ProcessStat:
 def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
     """Read the stat of one process; None if it has ended."""
     try:
-        told = (proc / f"{pid}/stat").read_bytes()
+        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - read for every process of a box
+            told = file.read()
     except OSError:
         return None
     name, _, rest = told.rpartition(b")")  # a name may hold spaces, brackets, and anything else
