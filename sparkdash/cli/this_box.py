@@ -219,7 +219,6 @@ class ThisBox:
         self._servers, self._taken = {one.url: one for one in found.servers}, taken_names(profiles)
         return BoxFindings(
             servers=tuple(_running_server(one, self._taken) for one in found.servers if one.models),
-            containers=tuple(f"{one.name} ({one.program})" for one in found.containers),
             configuration=_configuration(found),
             clients=tuple(sorted(clients, key=lambda name: (clients[name], name))),
         )

@@ -44,16 +44,6 @@ class FoundServer:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundContainer:
-    """Running container of an inference engine that sparkdash did not start."""
-
-    program: str
-    """podman or docker."""
-    name: str
-    image: str
-
-
-@dataclass(frozen=True, slots=True)
 class FoundFile:
     """Configuration of another program."""
 
@@ -66,5 +56,4 @@ class Discovered:
     """All findings."""
 
     servers: tuple[FoundServer, ...] = ()
-    containers: tuple[FoundContainer, ...] = ()
     files: tuple[FoundFile, ...] = ()

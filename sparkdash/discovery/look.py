@@ -1,62 +1,17 @@
-"""Look at the box: servers, containers and configuration files of other programs, at the same time."""
+"""Look at the box: servers and configuration files of other programs, at the same time."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundContainer, FoundFile, FoundServer
-from sparkdash.domain.container import LABEL_OWNER
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundFile, FoundServer
 from sparkdash.errors import SparkdashError
-from sparkdash.host.command import run_command
 from sparkdash.paths import open_regular
 from sparkdash.upstream import Upstream
-
-_ENGINE = re.compile(
-    r"vllm|sglang|llama[-.]?(?:server|cpp|swap)|trtllm|tensorrt|tensorfold|ollama"
-    r"|\bnim\b|tabby|infinity|text-embeddings",
-    re.I,
-)
-
-
-async def find_containers() -> tuple[FoundContainer, ...]:
-    """Return the engines' containers of podman and docker; none of a program that is missing or does not answer."""
-    found: list[FoundContainer] = []
-    for program, form in (("podman", "json"), ("docker", "{{json .}}")):
-        try:
-            done = await run_command([program, "ps", "--format", form], deadline_s=5.0)
-        except (OSError, TimeoutError):
-            continue
-        if done.code == 0:
-            found += engine_containers(program, done.out)
-    return tuple(found)
-
-
-def engine_containers(program: str, listed: str) -> list[FoundContainer]:
-    """Return the engines among listed containers: podman prints one JSON array, docker one object per line."""
-    try:
-        rows: list[Any] = (
-            json.loads(listed) if program == "podman" else [json.loads(row) for row in listed.splitlines()]
-        )
-    except ValueError:
-        return []
-    return [one for row in rows or () if isinstance(row, dict) and (one := _engine(program, row)) is not None]
-
-
-def _engine(program: str, row: dict[str, Any]) -> FoundContainer | None:
-    names = row.get("Names")
-    name = str(names[0] if isinstance(names, list) and names else names or "")
-    image = str(row.get("Image") or "")
-    if LABEL_OWNER in str(row.get("Labels") or ""):
-        return None
-    if not _ENGINE.search(f"{image} {row.get('Command') or ''}"):
-        return None
-    return FoundContainer(program, name, image)
-
 
 PLACES = (
     "~/.config/llama-swap/config.yaml",
@@ -146,7 +101,7 @@ def _ollama_marks(body: bytes) -> tuple[frozenset[str], frozenset[str]]:
 
 
 async def discover(*, own_port: int, further_ports: tuple[int, ...] = ()) -> Discovered:
-    servers, containers, files = await asyncio.gather(
-        find_servers((*PORTS, *further_ports), besides=own_port), find_containers(), asyncio.to_thread(find_files)
+    servers, files = await asyncio.gather(
+        find_servers((*PORTS, *further_ports), besides=own_port), asyncio.to_thread(find_files)
     )
-    return Discovered(servers, containers, files)
+    return Discovered(servers, files)

@@ -156,9 +156,7 @@ def _attach(state: BoxState) -> StepProposal:
     made = dict(attached_profiles(servers, taken_names(state.profiles)))
     new = tuple(file for file in made if file not in state.own_files)
     if not made:
-        others = ", ".join(f"{one.name} ({one.program})" for one in state.discovered.containers)
-        found = f"no server answers; containers that run: {others}" if others else "no other server runs"
-        return StepProposal(SetupStep.ATTACH, StepOutlook.NOTHING, found)
+        return StepProposal(SetupStep.ATTACH, StepOutlook.NOTHING, "no other server runs")
     shown = "; ".join(
         f"{one.kind} at {one.url} with {', '.join(one.models[:3])}{' …' if len(one.models) > 3 else ''}"
         for one in servers

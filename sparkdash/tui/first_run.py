@@ -27,8 +27,6 @@ class BoxFindings:
     """Findings of one look at the box."""
 
     servers: tuple[RunningServer, ...] = ()
-    containers: tuple[str, ...] = ()
-    """Engines' containers that sparkdash did not start."""
     configuration: str | None = None
     """llama-swap's file, while no profile was imported from it."""
     clients: tuple[str, ...] = ()

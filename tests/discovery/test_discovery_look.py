@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.discovery import look
-from sparkdash.discovery.look import engine_containers, find_servers
+from sparkdash.discovery.look import find_servers
 
 Serve = Callable[[int, bytes], int]
 RECORDED = Path(__file__).parents[1] / "data" / "ollama"
@@ -107,29 +107,6 @@ async def test_of_thousands_of_models_the_first_are_kept(serve: Serve) -> None:
     """Some proxies list whole catalogues."""
     (found,) = await find_servers((serve(200, listing(*(f"m{number}" for number in range(3000)))),))
     assert len(found.models) == 20
-
-
-def test_engines_are_told_from_other_containers() -> None:
-    podman = json.dumps([
-        {"Names": ["mine"], "Image": "docker.io/vllm/vllm-openai:latest", "Command": ["--model", "x"], "Labels": None},
-        {"Names": ["own"], "Image": "vllm", "Labels": {"sparkdash.owner": "a"}},
-        {"Names": ["db"], "Image": "postgres", "Command": ["postgres"], "Labels": {}},
-        "nonsense",
-    ])  # fmt: skip
-    assert [(one.name, one.image) for one in engine_containers("podman", podman)] == [
-        ("mine", "docker.io/vllm/vllm-openai:latest")
-    ]
-    docker = (
-        '{"Names":"oll","Image":"ollama/ollama","Command":"\\"/bin/ollama\\"","Labels":""}\n{"Names":"x","Image":"y"}\n'
-    )
-    assert [one.name for one in engine_containers("docker", docker)] == ["oll"]
-
-
-@pytest.mark.parametrize(
-    ("program", "text"), [("podman", "null"), ("podman", "Error:"), ("docker", "Error:\n"), ("docker", "")]
-)
-def test_an_answer_that_is_no_list_has_no_containers(program: str, text: str) -> None:
-    assert engine_containers(program, text) == []
 
 
 def test_the_first_file_that_can_be_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

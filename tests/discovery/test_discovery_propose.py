@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer, SetupStep, StepOutlook
+from sparkdash.discovery.found import Discovered, FoundFile, FoundServer, SetupStep, StepOutlook
 from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.metric import Memory, Sample
@@ -143,12 +143,6 @@ def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:
     found = state(summary("gpt-oss-20b"), attached, discovered=Discovered(servers=(OLLAMA,)))
     assert proposal(found, SetupStep.MODEL).outlook is StepOutlook.DONE
     assert proposal(found, SetupStep.FIRST_TOKEN).subjects == ("tiny",)
-
-
-def test_containers_without_a_server_are_named() -> None:
-    """Such containers hold memory, although nothing can be attached."""
-    found = state(discovered=Discovered(containers=(FoundContainer("docker", "vllm", "vllm/vllm-openai"),)))
-    assert proposal(found, SetupStep.ATTACH).found == "no server answers; containers that run: vllm (docker)"
 
 
 def test_a_configuration_is_imported_once() -> None:

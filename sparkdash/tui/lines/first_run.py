@@ -32,8 +32,6 @@ def first_run_rows(view: View, width: int) -> list[Line]:
     offers = [Offer("1 no engine runs.", "p", _profiles_words(snapshot, idle))]
     if idle.server is not None:
         offers.append(Offer("", "a", server_words(idle.server)))
-    elif idle.found is not None and idle.found.containers:
-        offers.append(Offer("", "", f"containers that run: {', '.join(idle.found.containers)}"))
     offers.append(Offer("2 point a client.", "c", _client_words(idle, snapshot.daemon.url)))
     if idle.can_run_commands:
         offers.append(Offer("3 nothing at hand?", "d", DEMO))

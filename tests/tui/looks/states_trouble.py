@@ -76,7 +76,7 @@ def empty(box: Any) -> Any:
 
 def found_on_the_box(box: Any) -> Looking:
     server = RunningServer("Ollama", "http://127.0.0.1:11434", ("qwen3-8b", "gemma4-4b", "phi-4"))
-    return Looking(BoxFindings(servers=(server,), containers=("vllm-by-hand",), clients=("codex", "zed"),
+    return Looking(BoxFindings(servers=(server,), clients=("codex", "zed"),
                                configuration="/home/me/llama-swap.yaml"))  # fmt: skip
 
 
