@@ -153,7 +153,7 @@ async def _composed(parts: Parts, listeners: Listeners, files: ProfileFiles) -> 
         deps = _gateway_deps(daemon, listeners, replicas)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
-        daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())
+        daemon.rereading = SettingsReader(parts.load_settings, bus.publish)
         reloading.publish_profiles(daemon, profiles)
         try:
             yield daemon

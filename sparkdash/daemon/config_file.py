@@ -56,25 +56,19 @@ def compare_settings(now: Settings, read: Settings) -> Revision:
 class SettingsReader:
     """Reader of the edited file, which reports each state of the file once."""
 
-    def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object], file: Path) -> None:
+    def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object]) -> None:
         self._load = load
         self._publish = publish
-        self._file = file
         self._told: tuple[str, ...] = ()
 
     async def read(self, now: Settings) -> Settings | None:
         """Read the settings again; None if nothing applies now. An invalid file changes nothing, and is reported."""
         try:
-            size, read = await asyncio.to_thread(self._look)
+            read = await asyncio.to_thread(self._load)
         except SparkdashError as error:
             self._tell(Level.WARNING, error.code, f"{error.text()} The settings from before stay in force.")
             return None
         found = compare_settings(now, read)
-        if size == 0 and (found.taken or found.waiting):  # valid, but a full disk empties a file during a write
-            kept = ", ".join(found.taken + found.waiting)
-            text = f"config.toml is empty; {kept} keep their values. Delete the file to use the defaults."
-            self._tell(Level.WARNING, "settings_empty", text)
-            return None
         if found.waiting:
             text = f"config.toml was edited: {', '.join(found.waiting)} will apply after a restart of the daemon."
             self._tell(Level.WARNING, "restart_needed", text)
@@ -83,17 +77,9 @@ class SettingsReader:
         if not found.taken:
             return None
         keys = ", ".join(found.taken)
-        gone = f"config.toml is gone: the defaults now apply to {keys}."
-        text = gone if size is None else f"config.toml was read again: its values now apply to {keys}."
+        text = f"The settings were read again, and apply now: {keys}."
         self._publish(Notice(level=Level.INFO, code="settings_read", text=text))
         return found.settings
-
-    def _look(self) -> tuple[int | None, Settings]:
-        try:
-            size = self._file.stat().st_size
-        except OSError:
-            size = None
-        return size, self._load()
 
     def _tell(self, level: Level, code: str, text: str) -> None:
         if self._told != (code, text):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from sparkdash.daemon.config_file import LIVE, SettingsReader, compare_settings
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
@@ -34,9 +32,8 @@ def test_every_live_key_is_a_setting() -> None:
     assert Settings.model_fields.keys() >= LIVE
 
 
-async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
+async def test_each_state_of_the_file_is_told_of_once() -> None:
     """The file is read again whenever any profile is edited, too."""
-    (tmp_path / "config.toml").write_text("# what `load` makes of it\n")
     told: list[Notice] = []
     file: list[Settings | ProfileError] = [Settings(port=9000)]
 
@@ -45,7 +42,7 @@ async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
             raise file[0]
         return file[0]
 
-    rereading = SettingsReader(load, told.append, tmp_path / "config.toml")
+    rereading = SettingsReader(load, told.append)
     assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
     file[0] = ProfileError("config.toml: prot: unknown.", code="settings_invalid")
     assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
@@ -58,33 +55,12 @@ async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
     assert "The settings from before stay in force." in told[1].text
 
 
-async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk leaves it so when an editor writes; valid as it is, all of its defaults would hold. Told once, until it says
-    something. Nothing is told where it means nothing new."""
-    monkeypatch.delenv("SPARKDASH_PORT")
-    told: list[Notice] = []
-    file = tmp_path / "config.toml"
-    rereading = SettingsReader(lambda: load_settings(file), told.append, file)
-    file.write_bytes(b"")
-    assert await rereading.read(Settings()) is None
-    assert told == []
-    mine = Settings(guard="warn", port=9000)
-    assert [await rereading.read(mine) for _ in range(2)] == [None, None]
-    file.write_text("port = 9000")
-    assert await rereading.read(mine) == Settings(port=9000)
-    assert [notice.code for notice in told] == ["settings_empty", "settings_read"]
-    assert "guard, port keep their values" in told[0].text
-
-
 async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
-    """Nobody deletes a file by accident of writing it; what is told must not quote one that is not there."""
     told: list[Notice] = []
     file = tmp_path / "config.toml"
-    rereading = SettingsReader(lambda: load_settings(file), told.append, file)
+    rereading = SettingsReader(lambda: load_settings(file), told.append)
     assert await rereading.read(Settings(guard="warn", port=9000)) == Settings(port=9000)
     assert [notice.text for notice in told] == [
         "config.toml was edited: port will apply after a restart of the daemon.",
-        "config.toml is gone: the defaults now apply to guard.",
+        "The settings were read again, and apply now: guard.",
     ]
