@@ -27,7 +27,7 @@ _UNEXPLAINED = frozenset({"engine_crash", "out_of_memory"})
 
 async def with_kernel(tools: Tools, profile: str, container: str, failure: Failure, since: float) -> Failure:
     """Add the kernel's line to a failure, where one explains it; the same failure where none does."""
-    if tools.kernel_log is None or failure.code not in _UNEXPLAINED or not _runs_here(tools, profile):
+    if tools.kernel_log is None or failure.code not in _UNEXPLAINED or LOCAL not in _nodes_of(tools, profile):
         return failure
     found = await tools.kernel_log.since(since)
     if found is None or not found.lines:
@@ -36,22 +36,24 @@ async def with_kernel(tools: Tools, profile: str, container: str, failure: Failu
     with suppress(SparkdashError):
         info = await tools.runtime.inspect(container)
         id_ = info.id if info else None
-    line = explains(found, (), id_, near=tools.clock.now() - NEAR_S)
+    # of an engine over several boxes, another box's part may have failed by itself
+    near = tools.clock.now() - NEAR_S if _nodes_of(tools, profile) == (LOCAL,) else None
+    line = explains(found, (), id_, near=near)
     return failure if line is None else join_reasons(failure, line, is_ours=is_of(line, (), id_))
 
 
 async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelLine | None:
     """Return the kernel's report since that moment (Unix seconds) that explains a standstill; None without one."""
-    if tools.kernel_log is None or not _runs_here(tools, profile):
+    if tools.kernel_log is None or LOCAL not in _nodes_of(tools, profile):
         return None
     found = await tools.kernel_log.since(since)
     return None if found is None else holds_up(found)
 
 
-def _runs_here(tools: Tools, profile: str) -> bool:
-    """Whether the profile's engine uses this box: the kernel of another node writes a log of its own."""
+def _nodes_of(tools: Tools, profile: str) -> tuple[str, ...]:
+    """Nodes of the profile's engine: the kernel of another box writes a log of its own."""
     engine = tools.registry.engines.get(profile)
-    return engine is None or LOCAL in engine.nodes
+    return engine.nodes if engine else (LOCAL,)
 
 
 def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:

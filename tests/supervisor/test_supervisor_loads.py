@@ -249,6 +249,16 @@ async def test_the_kernel_of_this_box_is_asked_only_about_engines_that_run_here(
     assert kernel.asked == asked
 
 
+async def test_a_crash_that_may_be_another_boxs_has_no_foreign_kill_of_this_box_for_a_reason(house: Any) -> None:
+    kernel = Kernel()
+    both = make_profile("a", nodes=2, args={"tensor-parallel-size": 2})
+    await house.served(both, nodes=SecondNode(house), kernel_log=kernel)
+    kernel.texts, kernel.at = tuple(text.replace("{id}", "cd" * 32) for text in KILL), house.clock.now() - 5
+    failure = await dies(house, 1, "RuntimeError: shape is invalid")
+    assert "The kernel killed" not in failure.message
+    assert kernel.asked == 1
+
+
 @pytest.mark.parametrize(("node", "asked"), [("spark2", 0), ("local", 1)])
 async def test_a_load_that_stands_still_on_another_node_has_no_word_of_this_boxs_kernel(
     house: Any, node: str, asked: int
