@@ -62,6 +62,10 @@ def box_families(state: ScrapedState) -> Iterator[MetricFamily]:
     daemon = state.snapshot.daemon
     yield gauge("build_info", "Version of sparkdash, always 1.", ("version",), [([daemon.version], 1.0)])
     yield gauge(
+        "simulated", "1 where the box and its engines are simulated, and every figure is invented.", (),
+        [((), float(daemon.simulated))],
+    )  # fmt: skip
+    yield gauge(
         "start_time_seconds", "Start of the daemon, Unix seconds: all counters begin there.", (),
         [((), daemon.started_at)],
     )  # fmt: skip

@@ -31,6 +31,7 @@ UNITS = ("seconds", "bytes", "joules", "celsius", "ratio", "hertz", "watts", "to
 PLAIN = {
     "build_info", "engine_info", "engine_state", "engine_requests", "requests", "queue_requests", "swaps",
     "guard_state", "guard_acts", "prefix_queries", "prefix_hits", "draft_steps", "link_errors", "scrape_failures",
+    "simulated",
 }  # fmt: skip
 """Names without a unit: what they count is their last word."""
 
@@ -75,6 +76,14 @@ def test_names_follow_the_conventions() -> None:
         assert family.documentation.endswith(".")
         totals = {sample.name.endswith("_total") for sample in family.samples}
         assert totals == {family.type == "counter"}, name
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_demo_says_that_its_figures_are_invented(simulated: bool) -> None:
+    state = scraped_state()
+    daemon = state.snapshot.daemon.replace(simulated=simulated)
+    page = written(replace(state, snapshot=state.snapshot.replace(daemon=daemon)))
+    assert value(page, "simulated") == simulated
 
 
 def test_both_formats_have_the_same_figures() -> None:
