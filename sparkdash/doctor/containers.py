@@ -197,6 +197,7 @@ def io_uring(readings: Readings) -> Iterator[CheckResult]:
 
 SPECS = tuple(f"{folder}/*.{kind}" for folder in ("/etc/cdi", "/run/cdi", "/var/run/cdi") for kind in ("yaml", "json"))
 KIND, ALL = "nvidia.com/gpu", "all"
+TOOLKIT = ("nvidia-ctk", "--version")
 REFRESH = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 """Exists from toolkit 1.18 on, whose service writes /run/cdi/nvidia.yaml at boot and after a driver upgrade."""
 
@@ -347,6 +348,24 @@ def of_driver(readings: Readings) -> Iterator[CheckResult]:
             yield fail(f"{spec.path} is for driver {made_for}, and {loaded} runs ({MODULE}).", fix)
         else:
             yield warn(f"{spec.path} is for driver {made_for}; {found[-1].path} wins.", f"sudo rm {spec.path}")
+
+
+@check("toolkit", "NVIDIA's container toolkit, which writes the CDI spec.", reads=(REFRESH,), runs=(TOOLKIT,))
+def toolkit(readings: Readings) -> Iterator[CheckResult]:
+    done = readings.ran(TOOLKIT)
+    if done is None or done.code:
+        yield warn(
+            "nvidia-ctk is not installed: after the next driver upgrade nothing can renew the CDI spec.",
+            "sudo apt install nvidia-container-toolkit-base",
+        )
+        return
+    words = done.out.strip().partition("\n")[0]
+    if readings.file(REFRESH) is None:
+        yield note(
+            f"{words}: it does not renew the CDI spec by itself, 1.18 does.", f"After a driver upgrade: {GENERATE}"
+        )
+    else:
+        yield ok(f"{words}; nvidia-cdi-refresh renews the CDI spec ({REFRESH}).")
 
 
 SUBUID, SUBGID = "/etc/subuid", "/etc/subgid"

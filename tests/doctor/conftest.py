@@ -16,6 +16,7 @@ import pytest
 from sparkdash import __version__
 from sparkdash.doctor import Probe, check, examine
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
+from sparkdash.doctor.containers import TOOLKIT
 from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
@@ -204,6 +205,7 @@ def spark(tmp_path: Path) -> Spark:
         box.write(path, text)
     box.commands = {
         check.COMMAND: info(),
+        TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
         SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
     }
     return box

@@ -12,6 +12,7 @@ import pytest
 
 from sparkdash.doctor import check, checks_named
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
+from sparkdash.doctor.containers import REFRESH, TOOLKIT
 from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.memory import Holder, Holding
 from sparkdash.domain.node import Status
@@ -99,6 +100,8 @@ DEFECTS = {
     "a CDI spec that this podman cannot read": Defect(lambda s: s.write(OURS, box.cdi_spec(version="0.7.0")), "cdi-version", Status.FAIL, "needs podman 5.1", "FEATURE_FLAGS=no-additional-gids"),
     "a hand-made spec gone stale": Defect(lambda s: (s.remove(OURS), s.write(OTHER, box.cdi_spec(driver="570.86.16"))), "cdi-driver", Status.FAIL, "is for driver 570.86.16, and 580.142 runs", "cdi generate --output"),
     "a stale spec that does not win": Defect(lambda s: s.write(OTHER, box.cdi_spec(driver="570.86.16")), "cdi-driver", Status.WARN, "570.86.16", f"sudo rm {OTHER}", also=frozenset({"cdi"})),
+    "no toolkit": Defect(lambda s: s.commands.pop(TOOLKIT), "toolkit", Status.WARN, "nvidia-ctk is not installed", "nvidia-container-toolkit-base"),
+    "a toolkit that renews nothing": Defect(lambda s: s.remove(REFRESH), "toolkit", Status.NOTE, "1.18.2", "After a driver upgrade"),
     "no driver": Defect(lambda s: s.remove("/proc/driver/nvidia/version"), "driver", Status.FAIL, "No NVIDIA driver is loaded", "ubuntu-drivers", also=frozenset({"gpu-power", "cdi-driver"})),
     "the driver was upgraded under us": Defect(lambda s: s.gpu.clear(), "driver", Status.FAIL, "NVML does not answer", "sudo reboot", also=frozenset({"gpu-power"})),
     "libraries of another driver": Defect(lambda s: s.gpu.__setitem__(0, box.IDLE.model_copy(update={"driver": "580.159.03"})), "driver", Status.FAIL, "libraries are of 580.159.03", "sudo reboot"),

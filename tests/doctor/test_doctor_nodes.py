@@ -154,6 +154,8 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"facts": {"links": ends(2, interface="enp1s0f0np0")}, "env": {"NCCL_SOCKET_IFNAME": "enp1s0f1np1"}}, "gid",
         "and spark2 has enp1s0f0np0, enP7s7", "",
     ),
+    "a clock ahead": ({"facts": {"clock_offset_s": 3.0}}, "clock", "order", "ssh -t lab@spark2 'sudo timedatectl"),
+    "a clock behind": ({"facts": {"clock_offset_s": -3600.0}}, "clock", "1h00m behind", "set-ntp true"),
     "twins in one network": (
         {"facts": {"links": (*ends(2), TWIN)}}, "subnets",
         "enp1s0f1np1 and enP2p1s0f1np1 of spark2 are both in 192.168.100.0/24", "address flush",

@@ -146,7 +146,7 @@ def test_a_changed_host_key_ends_the_engine_and_refuses_the_next_start_with_both
         public.write_bytes(before[1])
         hosts.sshd(up=False)
         hosts.sshd(up=True)
-    daemon.sparkdash("doctor", "--node", "spark2", "disk")
+    daemon.sparkdash("doctor", "--node", "spark2", "clock")
     daemon.post("/api/reload", {})
     until_gone(hosts, "b")
 

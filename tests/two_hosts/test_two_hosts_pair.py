@@ -27,12 +27,12 @@ def findings(daemon: HostDaemon, *words: str) -> tuple[int, list[dict[str, Any]]
 
 @pytest.mark.full
 def test_the_doctor_examines_both_hosts_for_the_command_and_for_the_daemon(daemon: HostDaemon, hosts: TwoHosts) -> None:
-    code, told = findings(daemon, "podman", "memory", "mtu", "route")
+    code, told = findings(daemon, "podman", "memory", "clock", "mtu", "route")
     assert (code, {each["status"] for each in told}) == (0, {"ok"}), told
     both, there = ["local", "spark2"], ["spark2"]
     assert [(each["name"], each.get("nodes")) for each in told] == [
         ("podman", None), ("memory", None), ("podman", there), ("memory", there),
-        ("mtu", both), ("route", both), ("route", both),
+        ("clock", both), ("mtu", both), ("route", both), ("route", both),
     ]  # fmt: skip
     routes = [each["evidence"] for each in told if each["name"] == "route"]
     assert routes[0].endswith(f"reaches {hosts.address['b']} over eth0.")

@@ -27,7 +27,7 @@ from sparkdash.domain.cluster import Topology, groups, topology_of
 from sparkdash.domain.node import Link
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.nodes.shared_links import SharedLink, common_links, crowded_networks, network_of
-from sparkdash.units import GIB, gib, size
+from sparkdash.units import GIB, duration, gib, size
 
 
 @box_check("podman", "The container runtime is there and new enough.")
@@ -103,6 +103,10 @@ def linger(box: BoxReadings) -> Iterator[CheckResult]:
         )
 
 
+SKEW_S, FAR_S = 2.0, 60.0
+"""Seconds between the clocks that confuse the order of logs, and that break what checks times."""
+
+
 UPGRADE = "sudo apt update && sudo apt full-upgrade, then reboot"
 
 
@@ -136,6 +140,23 @@ def kernel(pair: PairReadings) -> Iterator[CheckResult]:
     for box, found in told:
         if found == WEDGED[0]:
             yield warn(f"kernel {found} of {box.shown} {WEDGED[1]}.", box.command(UPGRADE))
+
+
+@pair_check("clock", "The clocks agree.")
+def clock(pair: PairReadings) -> Iterator[CheckResult]:
+    offset = pair.there.known().clock_offset_s
+    if offset is None:
+        yield unknown("The offset of the clocks was not measured.")
+        return
+    side = "ahead" if offset > 0 else "behind"
+    about = f"The clock of {pair.there.shown} is {duration(abs(offset))} {side}"
+    fix = pair.there.command("sudo timedatectl set-ntp true")
+    if abs(offset) > FAR_S:
+        yield warn(f"{about}: logs of both cannot be compared, and certificates may be refused.", fix)
+    elif abs(offset) > SKEW_S:
+        yield warn(f"{about}: the order of both logs is wrong.", fix)
+    else:
+        yield ok(f"{abs(offset):.2f} s apart.")
 
 
 SHORT = 12
