@@ -633,6 +633,10 @@ class ProfileSummary(Frozen):
         """Fingerprints of its launches, on whatever number of nodes."""
         return (self.fingerprint, *self.fewer.values())
 
+    @property
+    def least_nodes(self) -> int:
+        return min((self.nodes, *self.fewer))
+
     def fits_idle_box(self, total: int | None, reserve: int) -> bool:
         """Whether a start fits into an idle box of `total` bytes (None: unknown) less `reserve`.
 

@@ -449,7 +449,16 @@ def test_no_profile_is_listed_in_a_state_that_is_unclear(
         profile = profiles[name]
         clear = [way.value for way in ImageOrigin if f" {way.value} " in row]
         assert clear or profile.cannot_run or profile.engine in SERVICES, row
-        assert row.endswith(("can be pulled", "can be built", "no image", "no weights", "cannot run")), row
+        clear_states = (
+            "can be pulled",
+            "can be built",
+            "no image",
+            "no weights",
+            "cannot run",
+            f"needs {profile.nodes} boxes",
+        )
+        assert row.endswith(clear_states), row
+        assert row.endswith("boxes") is (profile.nodes > 1 and not profile.cannot_run), row
         assert row.endswith("cannot run") is bool(profile.cannot_run), row
 
 

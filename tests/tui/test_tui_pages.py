@@ -55,9 +55,10 @@ async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -
 
 
 async def test_a_profile_of_more_boxes_than_there_are_cannot_run_here(stage: Any, box: Any) -> None:
-    wide = box.profile("wide", nodes=2)
-    async with stage(box.snapshot(profiles=(*box.snapshot().profiles, wide)), size=(160, 30)) as on:
+    wide, either = box.profile("wide", nodes=2), box.profile("either", nodes=2, fewer={1: "0123456789ac"})
+    async with stage(box.snapshot(profiles=(*box.snapshot().profiles, wide, either)), size=(160, 30)) as on:
         await on.press("2")
+        assert any(row.startswith("either") for row in on.rows)
         assert "▸ cannot run here 1" in on.rows
         assert not any(row.startswith("wide") for row in on.rows)
 

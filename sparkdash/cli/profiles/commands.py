@@ -27,9 +27,10 @@ app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 def profiles(context: typer.Context, as_json: AsJson = False) -> None:
     """List, show and check profiles: how each model is run.
 
-    Without a command: list every profile with its memory need, its best published decode rate, its state, and the size
-    of its image and weights on disk, or how they are got. A state of "can be pulled" or "can be built" names the next
-    command. Columns that do not fit the terminal are left out; --json prints everything.
+    Without a command: list every profile with its memory need, its best published decode rate, its state, and the
+    size of its image and weights on disk, or how they are got. A state of "can be pulled" or "can be built" names the
+    next command; "needs 2 boxes" is of a profile for more boxes than are known. Columns that do not fit the terminal
+    are left out; --json prints everything.
 
     \b
     Examples:
@@ -46,6 +47,7 @@ def _list(*, as_json: bool) -> None:
     from sparkdash.cli.profiles.images import ALIGN, HEAD, LEAST, image_states, list_row, runtime_note
     from sparkdash.domain.phrases import by_family
     from sparkdash.host.local_weights import other_cache
+    from sparkdash.nodes.node_file import nodes_file, read_nodes
     from sparkdash.settings import load_settings
 
     summaries, problems, world = _known()
@@ -54,7 +56,10 @@ def _list(*, as_json: bool) -> None:
     images = image_states(summaries, here, containerised=runtime != "process")
     if as_json:
         return print_json({"profiles": summaries, "problems": problems, "here": here, "images": images})
-    rows = [list_row(one, world, here.get(one.name), images.get(one.name), runtime) for one in by_family(summaries)]
+    boxes = 1 + len(read_nodes(nodes_file()) if world is None else world.nodes)
+    rows = [
+        list_row(one, world, here.get(one.name), images.get(one.name), runtime, boxes) for one in by_family(summaries)
+    ]
     print_table(HEAD, rows, ALIGN, LEAST)
     installed = runtime == "process" or shutil.which(runtime) is not None
     if note := runtime_note(images.values(), runtime, installed=installed):

@@ -112,8 +112,9 @@ LEAST = ("drafts", "engine", "needs", "tok/s")
 
 
 def list_row(
-    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None, runtime: str
-) -> tuple[str, ...]:
+    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None,
+    runtime: str, boxes: int,
+) -> tuple[str, ...]:  # fmt: skip
     image_bytes = here.image.size if here is not None and here.image is not None else None
     return (
         summary.name,
@@ -123,7 +124,7 @@ def list_row(
         summary.speculation or DASH,
         image_cell(None if runtime == "process" else image, image_bytes),
         _weights(summary, here),
-        row_state(summary, world, here, image, runtime),
+        row_state(summary, world, here, image, runtime, boxes),
     )
 
 
@@ -148,8 +149,9 @@ def _weights(summary: ProfileSummary, here: ProfileStock | None) -> str:
 
 
 def row_state(
-    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None, runtime: str
-) -> str:
+    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None,
+    runtime: str, boxes: int,
+) -> str:  # fmt: skip
     """Say what a profile does or what it lacks; the first thing in the way comes first."""
     if summary.cannot_run:
         return "cannot run"
@@ -159,6 +161,8 @@ def row_state(
         return f"parked: {parked.failure.code}"
     if world is not None and (engine := world.engines.get(summary.name)):
         return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")
+    if summary.least_nodes > boxes:
+        return f"needs {summary.least_nodes} boxes"
     idle = "stopped" if world is not None else "no daemon" if summary.engine.is_external else "can start"
     return _lacking(summary, here, image, runtime) or idle
 

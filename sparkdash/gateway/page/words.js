@@ -11,7 +11,7 @@ export const count = (value) => (known(value) ? value.toLocaleString("en-US").re
 export const seconds = (value) => round(value, known(value) && value < 10 ? 2 : 1);
 /* A context length as vendors write it: 128K for 131072, 128k for 128000. */
 export const context = (tokens) => (!known(tokens) ? DASH : tokens % 1000 === 0 ? `${tokens / 1000}k` : tokens >= 1024 ? `${Math.round(tokens / 1024)}K` : String(tokens));
-export const canRun = (profile, state) => !known(profile.cannot_run) && profile.nodes <= 1 + Object.keys(state.nodes).length;
+export const canRun = (profile, state) => !known(profile.cannot_run) && Math.min(profile.nodes, ...Object.keys(profile.fewer)) <= 1 + Object.keys(state.nodes).length;
 export const withUnit = (text, unit) => (text === DASH ? DASH : `${text} ${unit}`);
 
 export function span(value) {

@@ -191,7 +191,7 @@ def rank(snapshot: Snapshot, stock: Mapping[str, Stock], profile: ProfileSummary
     runs = profile.name in snapshot.engines or snapshot.swap_to(profile.name) is not None
     complete = here is not None and (here.image or here.weights) and not lacks(here)
     used = profile.name in snapshot.figures
-    can = profile.cannot_run is None and profile.nodes <= 1 + len(snapshot.nodes)
+    can = profile.cannot_run is None and profile.least_nodes <= 1 + len(snapshot.nodes)
     holds = (runs, complete, used, can, True)
     return next(number for number, held in enumerate(holds) if held)
 
