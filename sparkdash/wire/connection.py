@@ -401,19 +401,10 @@ class ClientConnection(asyncio.Protocol):
         return parser
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; split a large piece while a head is read, so that the head's limit holds there too."""
-        while len(data) > PIECE and self._receiving is None:
-            self._parse(data[:PIECE])
-            if self.transport.is_closing():
-                return
-            data = data[PIECE:]
-            if self._upgraded is not None:
-                self._upgraded.data_received(data)
-                return
-        self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
-        """Pass bytes to the parser, and count those of a head or of a body's framing."""
+        """Parse bytes, and count those of a head or of a body's framing."""
+        if len(data) > PIECE and self._receiving is None:
+            self._receive_in_two(data)
+            return
         if self._unframed > HEAD or (self._head_size is not None and self._head_size > HEAD):
             self._refuse(TOO_LARGE)
             return
@@ -434,6 +425,12 @@ class ClientConnection(asyncio.Protocol):
             if self._head_size == 0:
                 self._deadline.set(HEAD_S)
             self._head_size += len(data)
+
+    def _receive_in_two(self, data: bytes) -> None:
+        """Split a large piece while a head is read, so that the head's limit holds there too."""
+        self.data_received(data[:PIECE])
+        if not self.transport.is_closing():
+            (self._upgraded or self).data_received(data[PIECE:])
 
     def _on_upgrade(self, rest: bytes) -> None:
         """Go on with HTTP/1.1 after an Upgrade request, with a new parser that is told the body's framing.
