@@ -41,8 +41,8 @@ class TokenEstimates:
     def prompt_tokens(self, body_bytes: int) -> int:
         return max(1, round(body_bytes / (self._bytes_per_token or FIRST_BYTES)))
 
-    def learn_output(self, events: int, tokens: int | None) -> None:
-        if tokens is not None and tokens >= LEAST_TOKENS and events > 0:
+    def learn_output(self, events: int, tokens: int) -> None:
+        if events > 0:
             self._tokens_per_event = _learned(self._tokens_per_event, tokens / events)
 
     def learn_prompt(self, bytes_per_token: float) -> None:
@@ -106,7 +106,7 @@ class ProfileTraffic:
                 self._prompts.append((now, max(0, usage.prompt - usage.cached), ttft_s))
             if usage.prompt >= LEAST_TOKENS and request.body_bytes:
                 self.estimates.learn_prompt(request.body_bytes / usage.prompt)
-        if request.answer is not None:
+        if request.answer is not None and usage.completion is not None and usage.completion >= LEAST_TOKENS:
             self.estimates.learn_output(request.answer.text_events, usage.completion)
 
     def used(self, energy_wh: float, tokens: float) -> None:
@@ -299,11 +299,14 @@ class TrafficMeter:
             self._open[request_id] = request
         return request
 
-    def end(self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
+    def end(
+        self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None, estimate: int | None = None
+    ) -> float | None:
+        """Count an ended request; return its energy in Wh. `estimate`: output tokens that the engine did not count."""
         if self._open.pop(request.id, None) is None or request.sent_at is None:
             return None
         now = self.monotonic()
-        tokens = usage.completion if usage is not None and usage.completion is not None else request.tokens()[0]
+        tokens = usage.completion if usage is not None and usage.completion is not None else estimate
         if request.is_here:
             gain = request.gained(tokens)
             # without a stream, all of its tokens would come at its end

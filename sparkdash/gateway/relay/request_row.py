@@ -180,7 +180,8 @@ class RequestRow:
             facts["completion_tokens"] = completion
         if facts["completion_tokens"] is None:
             facts["completion_estimate"] = self._metered.tokens()[0] or None
-        facts["energy_wh"] = self._deps.meter.end(self._metered, usage, facts["ttft_s"])
+        estimate = facts["completion_estimate"]
+        facts["energy_wh"] = self._deps.meter.end(self._metered, usage, facts["ttft_s"], estimate)
         facts["state"] = state
         facts["position"] = facts["held_by"] = facts["held_until"] = None
         facts["finished_at"] = self._deps.clock()
