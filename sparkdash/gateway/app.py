@@ -60,7 +60,7 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
     if route is None or route.profile is None:
         path = shown(exchange.raw_path)
         raise problems.status_error(404, f"{path} is not an engine path for clients (/upstream/PROFILE/PATH)")
-    if exchange.method == "POST" or exchange.upgraded is not None:
+    if exchange.method == "POST" or exchange.channel.upgraded is not None:
         return route
     found = catalog.find(route.profile)
     if found.engine.is_remote:
@@ -132,14 +132,11 @@ class Gateway:
         self._responses = None if folder is None else Responses(ResponseFiles(folder, deps.settings.responses_mib))
 
     def serve(self, channel: RequestChannel) -> Awaitable[None]:
+        """Admit the request and dispatch it to its handler, synchronously; return the handler's awaitable."""
         known = channel.head.memo
         if not isinstance(known, KnownHead):
             known = channel.head.memo = KnownHead(ParsedHead.of_wire(channel.head))
-        return self._answer(known, Exchange(known.head, channel))
-
-    def _answer(self, known: KnownHead, exchange: Exchange) -> Awaitable[None]:
-        """Admit the request and dispatch it to its handler, synchronously; return the handler's awaitable."""
-        deps = self._deps
+        exchange = Exchange(known.head, channel)
         try:
             route = known.route or self._let_in(known)
         except AdmissionError as error:
@@ -153,7 +150,7 @@ class Gateway:
                     exchange.key = key
             except AdmissionError as error:
                 return _refuse(exchange, error)
-        return route.handler(deps, exchange)
+        return route.handler(self._deps, exchange)
 
     def _let_in(self, known: KnownHead) -> MatchedRoute:
         """Check the size of the head and the guard's rules. Raises AdmissionError when either refuses the request."""

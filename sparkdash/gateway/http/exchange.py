@@ -28,7 +28,7 @@ from sparkdash.keyring import Key
 from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
 from sparkdash.upstream import EngineRequest, EngineResponse, UpgradedEngine
-from sparkdash.wire import ResponseHeaders, UpgradedConnection
+from sparkdash.wire import ResponseHeaders
 from sparkdash.wire.request_channel import Address, RequestHead, by_name
 
 RETRY_S = 10.0
@@ -265,11 +265,6 @@ class Exchange:
             pass
         if not self.finished:
             raise ClientGone
-
-    @property
-    def upgraded(self) -> UpgradedConnection | None:
-        """Channel of the client's bytes after a request for a WebSocket; None for any other request."""
-        return self.channel.upgraded
 
     def switch_protocols(self, headers: ResponseHeaders) -> None:
         """Answer a request for a WebSocket with 101; afterwards bytes go out as they are."""

@@ -89,7 +89,7 @@ class Tunnel:
 
     async def run(self) -> None:
         """Pass bytes until either side has closed."""
-        exchange, engine, client = self._context.exchange, self._engine, self._context.exchange.upgraded
+        exchange, engine, client = self._context.exchange, self._engine, self._context.exchange.channel.upgraded
         assert client is not None  # noqa: S101 - an engine is asked to switch for such a client alone
         exchange.on_disconnect(lambda _gone: self._over.set())
         try:

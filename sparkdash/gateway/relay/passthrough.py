@@ -229,7 +229,7 @@ async def relay_request(
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
         return
-    upgrades = exchange.upgraded is not None and (route.upgrades or route.profile is not None)
+    upgrades = exchange.channel.upgraded is not None and (route.upgrades or route.profile is not None)
     if not upgrades and ((route.methods and exchange.method not in route.methods) or route.upgrades):
         await _refuse_method(exchange, route, route.methods or frozenset())
         return
@@ -409,7 +409,7 @@ class _Relay:
         deps = self._deps
         timer = watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
-            send = dispatch.dispatch_request if self._exchange.upgraded is None else dispatch.dispatch_websocket
+            send = dispatch.dispatch_request if self._exchange.channel.upgraded is None else dispatch.dispatch_websocket
             await send(self._context, lease, self._reply, self._scope.cancel)
         except asyncio.CancelledError:
             if why := self._scope.take_reason():
