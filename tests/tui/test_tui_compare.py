@@ -10,9 +10,8 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import SILENT_S, Measuring, MeasuringChanged, SampleTaken
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.mirror import View
-from sparkdash.tui.screens.compare import AGAIN_S, CellTable, ComparePage
+from sparkdash.tui.screens.compare import AGAIN_S, CellTable, ComparePage, first_steps
 from sparkdash.tui.text import plain_text
-from sparkdash.tui.widgets.compare import compare_rows
 from sparkdash.tui.widgets.table import TableRow
 from tests.bench.conftest import AT, Rehearsal
 
@@ -43,22 +42,24 @@ def verdict(on: Any, name: str) -> Any:
     return next(row.line[-1] for row in rows if row.copy.startswith(name))
 
 
-async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: Any) -> None:
-    """Also when something was measured; nothing is asked before a run is reached."""
+async def test_the_page_begins_with_the_newest_run(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.daemon.reports = {"20261121-200000-seeds": measured()}
+        on.daemon.reports = {RUN: measured()}
         await on.press("4")
-        assert "From live traffic" in on.text
         assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
-        assert on.daemon.asked == []
+        assert on.daemon.asked == [("report", RUN)]
 
 
-def test_where_nothing_is_marked_the_page_says_which_keys_to_press(box: Any) -> None:
+async def test_without_a_run_the_page_says_which_keys_to_press(stage: Any, box: Any) -> None:
     world = box.snapshot(toggle_a=None, toggle_b=None)
-    told = [plain_text(line) for line in compare_rows(View(snapshot=world, now=0.0, here=0.0), 90)]
-    assert [row.split("  ")[0] for row in told] == ["2 a b", "A", "4", "t"]
+    async with stage(world) as on:
+        await on.press("4")
+        assert [row for row in on.rows if row.startswith(("2 a b", "A plans"))] == [
+            "2 a b mark two profiles",
+            "A plans a run that tells which of them is better; nothing starts before ⏎",
+        ]
     half = View(snapshot=world.model_copy(update={"toggle_a": "x"}), now=0.0, here=0.0)
-    assert [plain_text(line) for line in compare_rows(half, 90)][:2] == ["A is x.", "2 b    marks the other"]
+    assert [plain_text(line) for line in first_steps(half, 90)][:2] == [" A is x.", " 2 b    marks the other"]
 
 
 async def test_runs_are_asked_for_again_when_the_daemon_is_back(stage: Any, box: Any) -> None:
@@ -77,13 +78,13 @@ async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) ->
         on.app.push_screen(ComparePage())
         on.app._paint()
         await on.settle()
-        assert "From live traffic" in on.text
+        assert "plans a run" in on.text
 
 
 async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {"20261121-200000-seeds": measured()}
-        await on.press("4", "j")
+        await on.press("4")
         assert "╭ eagle against plain (1/2, [ ]) · decode tok/s ─" in on.text
         assert "SIMULATED" in on.text
         assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
@@ -115,7 +116,7 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
         on.daemon.reports = {
             "20261121-200000-seeds": measured(mode="screen", voids={("eagle", next(iter(GRID))): why}),
         }
-        await on.press("4", "j")
+        await on.press("4")
         assert "screen only: looks like" in on.text
         assert verdict(on, "ctx=0 long").style == "dim"
         assert f"| - | void: {why}" in " ".join(on.text.split())
@@ -125,10 +126,6 @@ async def test_a_report_is_copied(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "m")
-        assert "No run is selected" in on.text
-        await on.press("y")
-        assert "This row has nothing to copy" in on.text
-        await on.press("j", "m")
         assert on.app.clipboard.startswith("# eagle and slow against plain: seeds on rehearsal\n\neagle gains most")
         assert "\n\nSIMULATED" in on.app.clipboard
         await on.press("tab", "y")
@@ -140,7 +137,7 @@ async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(stage:
     async with stage(box.snapshot()) as on:
         whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": AT})
         on.daemon.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
-        await on.press("4", "j")
+        await on.press("4")
         await on.later(AGAIN_S + 1)
         assert len(on.daemon.asked) == 1
         await on.happen(SampleTaken(sample=box.sample()))
@@ -155,7 +152,7 @@ async def test_a_run_that_cannot_be_read_says_why(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {"20261121-200000-seeds": measured()}
         on.daemon.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
-        await on.press("4", "j")
+        await on.press("4")
         assert "It was written by a newer sparkdash." in on.text
 
 
@@ -175,11 +172,9 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         on.daemon.reports = {RUN: measured()}
         await on.press("4", "x")
         assert "No measurement is running" in on.text
-        await on.press("r")
-        assert "No run is selected" in on.text
         await on.happen(under_way())
         assert f"╭ measuring {RUN} ─" in on.text
-        assert on.daemon.asked == [("report", RUN)], "the cursor goes to the run that is measured"
+        assert on.daemon.asked == [("report", RUN)], "the cursor is on the run that is measured"
         assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
         assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "x ends it" in row for row in on.rows)
         assert any(RUN in row and "measuring" in row for row in on.rows)

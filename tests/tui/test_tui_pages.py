@@ -207,22 +207,6 @@ async def test_y_copies_the_row(stage: Any, box: Any) -> None:
         assert '"id":"r1"' in on.app.clipboard
 
 
-async def test_the_comparison_keeps_both_sets_of_figures(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("4")
-        assert "median decode 57.6 tok/s 66.6 tok/s +16 %" in on.rows
-        assert "acceptance 72 % -" in on.rows
-        assert "load time 3m40s 1m35s -57 %" in on.rows
-        assert "requests 20 7" in on.rows
-        assert "no verdict" in on.text
-
-
-async def test_the_comparison_stacks_under_80_columns(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(), size=(60, 30)) as on:
-        await on.press("4")
-        assert on.text.count("median decode") == 2
-
-
 async def test_no_page_breaks_in_a_sliver_of_a_terminal(stage: Any, box: Any) -> None:
     """A window drawn small for a moment ends nothing: every page draws, and the wide one comes back whole."""
     async with stage(box.snapshot(), size=(20, 6)) as on:

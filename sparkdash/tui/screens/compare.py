@@ -1,4 +1,4 @@
-"""The A/B page: figures of the marked profiles, measured runs, and the report of the run under the cursor.
+"""The A/B page: measured runs, and the report of the run under the cursor.
 
 Rule: an idle box is not asked. A report is read when the cursor reaches its row, and again only while its run has
 gaps, this page is visible and the daemon has news.
@@ -40,14 +40,11 @@ from sparkdash.tui.text import (
     justify,
     key_hint,
     key_hints,
-    length,
     pad,
     plain_text,
-    shorten_apart,
     styled,
     wrap,
 )
-from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.panel import Panel, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
@@ -80,10 +77,8 @@ def _where(now: Measuring, width: int) -> Line:
     return justify(where, key, width) if width else EMPTY
 
 
-SEEN = "seen"
-"""Key of the first row, which is no run: figures of live traffic."""
 STYLES = {Conclusion.FASTER: Style.GOOD, Conclusion.SLOWER: Style.BAD, Conclusion.VOID: Style.WARN}
-CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
+CELL, FIGURE, WIDE, MEDIAN, STEP = 19, 19, 24, 8, 8
 """Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
 SIDE = 9
 """Width of a column beside the verdict, on wide terminals."""
@@ -93,7 +88,7 @@ BESIDE = (("prefill", BenchMetric.PREFILL, 0), ("ttft s", BenchMetric.TTFT, 3), 
 
 
 class RunTable(Table):
-    """Table of every run, newest first, below the figures of live traffic."""
+    """Table of every run, newest first."""
 
     title = "runs"
 
@@ -110,16 +105,29 @@ class RunTable(Table):
         return styled(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", style)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        snapshot = view.snapshot
-        pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
-        seen = styled(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ")
-        room = max((width - length(seen)) // 2 - 2, 1)
-        known = view.profile_names
-        seen += styled(" | ".join(shorten_apart(name, room, known) for name in pair) or "A | B", Style.DIM)
-        rows = (
+        return [
             TableRow(run.id, partial(_run, run, width, measured=_is_measured(run, view)), run.id) for run in self.runs
-        )
-        return [TableRow(SEEN, partial(clip, seen, width)), *rows]
+        ]
+
+    def _empty(self, view: View, width: int) -> list[Line]:
+        return super()._empty(view, width) if self.filter else first_steps(view, width)
+
+
+def first_steps(view: View, width: int) -> list[Line]:
+    """Say which keys lead to a first run."""
+    snapshot = view.snapshot
+    sides = {"A": snapshot.toggle_a, "B": snapshot.toggle_b} if snapshot else {}
+    rows = [clip(styled(f" {side} is {name}."), width) for side, name in sides.items() if name]
+    blank = next((side.lower() for side, name in sides.items() if not name), "")
+    mark = (f"2 {blank}", "marks the other") if rows else ("2 a b", "mark two profiles")
+    plan = ("A", "plans a run that tells which of them is better; nothing starts before ⏎")
+    steps = (plan,) if rows and not blank else (mark, plan)
+    return rows + [row for key, what in steps for row in _step(key, what, width)]
+
+
+def _step(key: str, what: str, width: int) -> list[Line]:
+    first, *rest = wrap(what, width - STEP, Style.DIM)
+    return [pad(styled(f" {key}", Style.STRONG), STEP) + first, *(styled(" " * STEP) + row for row in rest)]
 
 
 def _is_measured(run: Run, view: View) -> bool:
@@ -300,11 +308,10 @@ class ComparePage(Page):
     def body(self) -> Iterable[Widget]:
         yield RunTable()
         yield MeasuringPanel()
-        yield ComparePanel()
         yield CellTable()
 
     def on_mount(self) -> None:
-        self.query_one(CellTable).display = False
+        self.set_class(True, "-no-run")
 
     def on_screen_resume(self) -> None:
         self._read_runs()
@@ -336,15 +343,12 @@ class ComparePage(Page):
         if connected and not before and self.is_current:
             self._read_runs()
             runs = self.query_one(RunTable)
-            if self.query_one(CellTable).failure_text and runs.cursor and runs.cursor != SEEN:
+            if self.query_one(CellTable).failure_text and runs.cursor:
                 self._ask(runs.cursor)
 
     def on_row_moved(self, message: RowMoved) -> None:
-        runs = self.query_one(RunTable)
-        cells = self.query_one(CellTable)
-        run = None if runs.cursor == SEEN else runs.cursor
-        self.query_one(ComparePanel).display = run is None
-        cells.display = run is not None
+        run, cells = self.query_one(RunTable).cursor, self.query_one(CellTable)
+        self.set_class(run is None, "-no-run")
         if run is not None and message.key == run and (cells.report is None or cells.report.run.id != run):
             cells.report = cells.failure_text = None
             cells.redraw()
@@ -392,7 +396,7 @@ class ComparePage(Page):
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
         measuring = self.services.view.measuring
-        if measuring is not None and table.cursor in (None, SEEN):
+        if measuring is not None and table.cursor is None:
             table.move_to(measuring.run)
         table.redraw()
 
