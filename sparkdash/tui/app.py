@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -176,7 +177,7 @@ class SparkdashApp(App[None]):
         self._open_box = box
         self._kept = kept or KeptChoices()
         self.mirror = Mirror(clock, str(where))
-        self.mirror.arrangement = self._kept.arrangement
+        self.mirror.latest = replace(self.mirror.latest, arrangement=self._kept.arrangement)
         self.view: View = self.mirror.view()
         self.orders = Orders(self)
         self._kept_keys: list[events.Key] = []
@@ -279,19 +280,19 @@ class SparkdashApp(App[None]):
         self.want_paint()
 
     def set_idle(self, idle: IdleBox) -> None:
-        self.mirror.idle = idle
-        self.view = self.mirror.view()
-        self.want_paint()
+        self._change(replace(self.mirror.latest, idle=idle))
 
     def choose_hero(self, hero: HeroChoice) -> None:
-        self.mirror.hero = hero
+        self._change(replace(self.mirror.latest, hero=hero))
+
+    def _change(self, latest: View) -> None:
+        self.mirror.latest = latest
         self.view = self.mirror.view()
         self.want_paint()
 
     def arrange(self, shown: Arrangement) -> None:
-        self.mirror.arrangement = shown
+        self._change(replace(self.mirror.latest, arrangement=shown))
         self._kept.keep("arrangement", shown.value)
-        self.view = self.mirror.view()
         self.say(f"Layout: {shown.value}; v takes the next.")
 
     def open_history(self, figure: str, profile: str) -> None:
@@ -412,8 +413,7 @@ class SparkdashApp(App[None]):
         self._make_large(names[(names.index(now) + 1) % len(names)] if now in names else names[0])
 
     def _make_large(self, profile: str) -> None:
-        self.mirror.chosen = profile
-        self.view = self.mirror.view()
+        self._change(replace(self.mirror.latest, chosen=profile))
         self.say(f"{profile} is large; f takes the next engine.")
 
     def action_order(self, name: str) -> None:

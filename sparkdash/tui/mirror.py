@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -179,83 +179,59 @@ _INTEREST = {EngineState.WARMING: 0, EngineState.LOADING: 1, EngineState.CREATIN
 
 
 class Mirror:
-    """Folds the feed into the current state. `clock` gives Unix seconds."""
-
-    idle = IdleBox()
-    chosen: str | None = None
-    hero = HeroChoice()
-    arrangement = Arrangement.ALL
+    """Folds the feed into the latest view. `clock` gives Unix seconds."""
 
     def __init__(self, clock: Callable[[], float], address: str = "") -> None:
         self._clock = clock
-        self._address = address
-        self._snapshot: Snapshot | None = None
-        self._connection = ConnectionState.CONNECTING
-        self._connection_since = clock()
-        self._refusal: SparkdashError | None = None
-        self._history = FigureHistory()
         self._leads: deque[float] = deque(maxlen=30)
-        self._feedback: Feedback | None = None
+        now = clock()
+        self.latest = View(now, now, connection_since=now, address=address)
+        """View of the latest change; `view` gives it the time of now."""
 
     def fold(self, item: Item) -> bool:
         """Fold one item; return False when an event is missing and the feed must be reopened for a snapshot."""
         if isinstance(item, Disconnected):
-            self._set_connection(ConnectionState.LOST if self._snapshot else ConnectionState.CONNECTING)
+            self._set_connection(ConnectionState.LOST if self.latest.snapshot else ConnectionState.CONNECTING)
             return True
         self._set_connection(ConnectionState.LIVE)
         if isinstance(item, Event):
             return self._apply_event(item)
-        self._snapshot = item
+        self.latest = replace(self.latest, snapshot=item)
         if item.sample:
-            self._history.add(item.sample)
+            self.latest.history.add(item.sample)
         return True
 
     def refuse(self, error: SparkdashError) -> None:
-        self._refusal = error
+        self.latest = replace(self.latest, refusal=error)
         self._set_connection(ConnectionState.REFUSED)
 
     def recall(self, past: RecordedPast) -> None:
-        self._history.recall(past.figures)
-        sample = self._snapshot.sample if self._snapshot else None
+        history, sample = self.latest.history, self.latest.sample
+        history.recall(past.figures)
         if sample and sample.memory:
-            self._history.recall_memory(past.memory, sample.memory)
+            history.recall_memory(past.memory, sample.memory)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        self._feedback = Feedback(text, self._clock(), bad)
+        self.latest = replace(self.latest, feedback=Feedback(text, self._clock(), bad))
 
     def view(self) -> View:
-        here = self._clock()
-        feedback = self._feedback if self._feedback and here - self._feedback.at < SAID_S else None
+        here, said = self._clock(), self.latest.feedback
         lead = max(self._leads, default=0.0)  # events arrive late, never early: the greatest is the truest
-        return View(
-            now=here + (lead if abs(lead) > SKEW_S else 0.0),
-            here=here,
-            snapshot=self._snapshot,
-            connection=self._connection,
-            connection_since=self._connection_since,
-            address=self._address,
-            refusal=self._refusal,
-            history=self._history,
-            feedback=feedback,
-            idle=self.idle,
-            chosen=self.chosen,
-            hero=self.hero,
-            arrangement=self.arrangement,
-        )
+        now = here + (lead if abs(lead) > SKEW_S else 0.0)
+        return replace(self.latest, now=now, here=here, feedback=said if said and here - said.at < SAID_S else None)
 
     def _set_connection(self, state: ConnectionState) -> None:
-        if state is not self._connection:
-            self._connection = state
-            self._connection_since = self._clock()
+        if state is not self.latest.connection:
+            self.latest = replace(self.latest, connection=state, connection_since=self._clock())
 
     def _apply_event(self, event: Event) -> bool:
-        if self._snapshot is None:
+        if self.latest.snapshot is None:
             return False
         try:
-            self._snapshot = apply(self._snapshot, event)
+            self.latest = replace(self.latest, snapshot=apply(self.latest.snapshot, event))
         except ValueError:
             return False
         self._leads.append(event.at - self._clock())
         if isinstance(event.fact, SampleTaken):
-            self._history.add(event.fact.sample)
+            self.latest.history.add(event.fact.sample)
         return True
