@@ -41,6 +41,7 @@ def problems(folder: Path, text: str) -> list[str]:
         ("server: {port: 1, healthy: /h}", "unknown key. Did you mean 'health'?"),
         ("server: {kind: atlas}", "'target' is missing: Atlas must be given a model"),
         ("server: {port: 1}\nurl: http://127.0.0.1:1", "url: is only for engines 'openai' and 'remote'"),
+        ("server: {port: 1}\nvariants: {bare: {image: null}}", "image: is missing, and nothing else says what"),
         ("server: {port: 1}\nargs: {model: '{taget}'}\nmodels: {target: {path: /m}}", "Did you mean {target}?"),
     ],
 )

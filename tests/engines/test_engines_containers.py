@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.containers import CACHE_TARGET, HF_TARGET, LaunchContext
+from sparkdash.engines.containers import CACHE_TARGET, HF_TARGET, KV_TARGET, LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 from sparkdash.host.podman import argv
@@ -106,6 +106,21 @@ def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: LaunchContext
     assert _mounts(made, launch) == [("/home/owner/.cache/huggingface", HF_TARGET, False), cache_of("own-model")]
     assert adapter(made.engine).container(made, launch).env["HF_HOME"] == HF_TARGET
     assert adapter(made.engine).container(made, bare).env == {"HF_HOME": "/home/owner/hf"}
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "vllm"])
+def test_an_engine_that_keeps_conversations_is_told_where(
+    engine: str, profile: Make, launch: LaunchContext, bare: LaunchContext
+) -> None:
+    """The profile's own folder of the owner, beside no other; without the key the engine writes none."""
+    kept = profile(engine=engine, engine_version="0.32", keep_kv={"max_gib": 8})
+    assert (f"{launch.cache_dir}/kv/cafe/tiny", KV_TARGET, False) in _mounts(kept, launch)
+    assert KV_TARGET in " ".join(adapter(kept.engine).container(kept, launch).argv)
+    plain = profile(engine=engine)
+    assert KV_TARGET not in str(adapter(plain.engine).container(plain, launch))
+    if engine == "llamacpp":  # a process has the folder itself
+        words = adapter(kept.engine).container(kept, replace(bare, labels=launch.labels)).argv
+        assert words[words.index("--slot-save-path") + 1] == f"{bare.cache_dir}/kv/cafe/tiny"
 
 
 def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: LaunchContext) -> None:
