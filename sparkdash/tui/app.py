@@ -187,9 +187,6 @@ class SparkdashApp(App[None]):
         self._painted_at = 0.0
         self._paint_wanted = False
         self._next_tick: asyncio.TimerHandle | None = None
-        stdin = sys.__stdin__
-        self._terminal = stdin.fileno() if stdin is not None and stdin.isatty() else None
-        """Descriptor of the terminal that keys come from."""
         for look in theme.textual_themes():
             self.register_theme(look)
         self.theme = theme.first_theme(os.environ, self._kept.theme)
@@ -263,9 +260,6 @@ class SparkdashApp(App[None]):
             self.call_later(self._paint)
 
     def _paint(self) -> None:
-        if self._terminal is not None and not os.isatty(self._terminal):
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
-            signal.raise_signal(signal.SIGHUP)
         self._paint_wanted = False
         self._painted_at = time.monotonic()
         self.paints += 1

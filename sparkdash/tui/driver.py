@@ -6,6 +6,7 @@ Textual has a thread that looks for keys ten times a second: a ninth of what an 
 from __future__ import annotations
 
 import os
+import signal
 from codecs import getincrementaldecoder
 
 from textual._xterm_parser import XTermParser
@@ -33,9 +34,8 @@ class LoopDriver(LinuxDriver):
         except OSError:  # the terminal is gone
             data = b""
         if not data:
-            self._loop.remove_reader(self.fileno)
-            self._app.exit()
-            return
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
+            signal.raise_signal(signal.SIGHUP)
         if text := self._decode(data):  # part of a character decodes to "", which would end the parser
             for message in self._parser.feed(text):
                 self.process_message(message)

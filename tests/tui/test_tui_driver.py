@@ -45,11 +45,3 @@ async def test_keys_are_read_after_a_part_of_a_character_or_of_a_sequence(
         reads._read()
     os.close(terminal)
     assert " ".join(seen) == keys
-
-
-async def test_the_dashboard_ends_with_its_terminal(driver: tuple[LoopDriver, int]) -> None:
-    """Also where nobody ends it: under `nohup` no SIGHUP comes."""
-    reads, terminal = driver
-    os.close(terminal)
-    reads._read()
-    reads._app.exit.assert_called_once_with()
