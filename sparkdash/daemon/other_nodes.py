@@ -15,12 +15,12 @@ from sparkdash import paths
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level, NodesChanged, Notice
 from sparkdash.domain.memory import GuardKill
-from sparkdash.domain.node import LOCAL, NodeState
+from sparkdash.domain.node import LOCAL
 from sparkdash.errors import SparkdashError
 from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Nodes, OneNode, Runtime
 from sparkdash.nodes import node_file
-from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs
+from sparkdash.nodes.agent.watch import NodeWatch
 from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.cluster.group_end import link_notice
 from sparkdash.nodes.cluster.removal import FILE_NAME, PendingRemovals
@@ -57,7 +57,7 @@ class OtherNodes:
         self._file = node_file.nodes_file()
         self._seen = self._stamp()
         self._pending = PendingRemovals(paths.state_dir() / FILE_NAME, self._tell_pending)
-        self.watch = NodeWatch(owner)
+        self.watch = NodeWatch(owner, publish)
         self.directory = NodeDirectory(
             NodeInputs(
                 read=partial(node_file.read_nodes, self._file),
@@ -66,9 +66,9 @@ class OtherNodes:
                 program=local.name,
                 hf_home=str(settings.hf_home.expanduser()),
                 cache_dir=str(settings.cache_dir.expanduser()),
-                on_change=self._tell_states,
+                on_change=lambda states: publish(NodesChanged(nodes=states)),
                 on_restart=self._tell_restart,
-                on_problem=self._tell_problem,
+                on_problem=lambda error: publish(Notice(level=Level.ERROR, code=error.code, text=error.text())),
                 figures=self.watch.make,
                 local_sample=self.watch.local_sample,
             )
@@ -92,7 +92,7 @@ class OtherNodes:
         """Have the supervisor look for engines on nodes that return, and the nodes' guards know its engines."""
         self._cluster.upkeep.on_swept = lambda _: supervisor.node_returned()
         self._engines, self._settings = lambda: supervisor.engines, lambda: supervisor.settings
-        self.watch.attach(WatchInputs(self._engines, self._settings, self._publish, record_kill))
+        self.watch.engines, self.watch.settings, self.watch.record_kill = self._engines, self._settings, record_kill
 
     async def run(self) -> None:
         """Keep the nodes connected, and free of what should have ended there."""
@@ -155,12 +155,6 @@ class OtherNodes:
             if name != LOCAL:
                 self.directory.set_pending(name, self._pending.containers(name))
 
-    def _tell_states(self, states: dict[str, NodeState]) -> None:
-        self._publish(NodesChanged(nodes=states))
-
     def _tell_restart(self, node: str) -> None:
         text = f"{node} was restarted and can be reached again. Nothing that ran on it before runs on."
         self._publish(Notice(level=Level.WARNING, code="node_restarted", text=text))
-
-    def _tell_problem(self, error: SparkdashError) -> None:
-        self._publish(Notice(level=Level.ERROR, code=error.code, text=error.text()))

@@ -66,6 +66,14 @@ class EngineState(StrEnum):
     STOPPING = "stopping"
     FAILED = "failed"
 
+    @property
+    def is_coming(self) -> bool:
+        return self in (EngineState.CREATING, EngineState.LOADING, EngineState.WARMING)
+
+    @property
+    def is_serving(self) -> bool:
+        return self in (EngineState.READY, EngineState.DRAINING)
+
 
 class LoadProgress(Frozen):
     """Progress of an engine's start, read from its own log.

@@ -170,7 +170,7 @@ class Snapshot(Frozen):
 
     def auto(self, task: Task | None) -> str | None:
         """Return the profile that `auto` means for this task, to a client without a previous request."""
-        ready = [e for e in self.engines.values() if e.state in (EngineState.READY, EngineState.DRAINING)]
+        ready = [e for e in self.engines.values() if e.state.is_serving]
         return meant_by_auto(task, [Candidate(e.profile, e.does, e.asked_at, e.ready_at or 0.0) for e in ready])
 
     @property

@@ -61,11 +61,11 @@ class NodeInputs:
     program: str
     hf_home: str
     cache_dir: str
-    on_change: Callable[[dict[str, NodeState]], None] = lambda _: None
+    on_change: Callable[[dict[str, NodeState]], object] = lambda _: None
     """Called with all states after each change, in the event loop."""
     on_restart: Callable[[str], object] = lambda _: None
     """Called with the name of a node that is back from a restart."""
-    on_problem: Callable[[SparkdashError], None] = lambda _: None
+    on_problem: Callable[[SparkdashError], object] = lambda _: None
     """Called when the registry cannot be read; the nodes stay as they were."""
     figures: Callable[[NodeConnection], NodeFigures] | None = None
     topology: Callable[[], Topology | None] = lambda: None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import Level
+from sparkdash.domain.event import DefaultChanged, Level
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import DefaultProfile, Plan
 from sparkdash.errors import SparkdashError
@@ -167,7 +167,7 @@ class Actor:
                 default = DefaultProfile(profile=profile.name, after_s=settings.default_after_s)
             except SparkdashError as error:
                 self._tools.registry.notice(Level.WARNING, error.code, f"`default` in config.toml: {error.text()}")
-        self._tools.registry.set_default(default)
+        self._tools.publish(DefaultChanged(default=default))
         self.post(moves.PolicyRead(patience_of(settings), settings.queue_limit, default))
 
     async def _adopt(self, preloads: Iterable[str]) -> None:

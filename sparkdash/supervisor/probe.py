@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile, ServerSpec
 from sparkdash.domain.request import ServerRoute, Task
@@ -194,7 +194,6 @@ LOOK_S = 2.5
 FRESH_S = 15.0
 """Age up to which figures are of this moment: telemetry asks every 5 s, and an answer may take 3 s."""
 _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
-_LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 
 
 class HeldRequests(NamedTuple):
@@ -279,13 +278,14 @@ class SignalReader:
     def _gpu_of(self, engine: Engine, now: float) -> GpuFigures | None:
         """Return the GPU's figures for this engine; None while another one works, or for another box's GPU."""
         gpu = self._tools.gpu_figures()
-        if gpu is None or now - gpu.looked_at > FRESH_S or not _is_here(engine):
+        is_here = engine.container is not None or urlsplit(engine.url or "").hostname in _HERE
+        if gpu is None or now - gpu.looked_at > FRESH_S or not is_here:
             return None
         others = (other for other in self._tools.registry.engines.values() if other.profile != engine.profile)
         return None if any(self._works(other) for other in others) else gpu
 
     def _works(self, other: Engine) -> bool:
-        if other.state in _LOADS or other.in_flight:
+        if other.state.is_coming or other.in_flight:
             return True
         figures = self._figures(other.profile)
         return figures is not None and figures.is_live and (figures.running or 0) > 0
@@ -304,7 +304,3 @@ def _queue_silent_s(figures: EngineFigures | None, well: HealthAnswer, now: floa
     if figures is None or not figures.uses_queue or figures.unanswered_since is None or well is not HealthAnswer.WELL:
         return None
     return now - figures.unanswered_since
-
-
-def _is_here(engine: Engine) -> bool:
-    return engine.container is not None or urlsplit(engine.url or "").hostname in _HERE

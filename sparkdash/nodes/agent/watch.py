@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.metric import Memory, NodeSample
@@ -38,37 +37,26 @@ class LocalLinks:
         return NodeSample(at=time.time(), links=self._rates.add(at, ports))
 
 
-SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 KILL_S = 300.0
 """Age up to which a guard's report explains the end of a container."""
 
 
-@dataclass(frozen=True)
-class WatchInputs:
-    """Dependencies of leases and reports."""
-
-    engines: Callable[[], Mapping[str, Engine]]
-    settings: Callable[[], Settings]
-    publish: Callable[[Fact], object]
-    record_kill: Callable[[GuardKill], object] = lambda _: None
-
-
 class NodeWatch:
-    """Figures of all other nodes. Until `attach`, no guard is started."""
+    """Figures of all other nodes. Until `settings` is set, no guard is started."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, publish: Callable[[Fact], object]) -> None:
+        self.engines: Callable[[], Mapping[str, Engine]] = dict
+        self.settings: Callable[[], Settings] | None = None
+        self.record_kill: Callable[[GuardKill], object] = lambda _: None
+        self._publish = publish
         self.on_guarded: Callable[[str, bool], object] = lambda *_: None
         """Called with a node's name and whether its guard runs, after each change."""
         self._owner = owner
         self._figures: dict[str, NodeFigures] = {}
-        self._inputs: WatchInputs | None = None
         self._local: LocalLinks | None = None
         self._every_s: float | None = None
         self._kills: dict[str, tuple[str, GuardAct, float]] = {}
         """Node, report and time by this box's clock of the last kills, by container."""
-
-    def attach(self, inputs: WatchInputs) -> None:
-        self._inputs = inputs
 
     def make(self, connection: NodeConnection) -> NodeFigures:
         """Make the figures of the node behind a connection; they replace earlier ones of that node."""
@@ -96,21 +84,19 @@ class NodeWatch:
         return self._local.read()
 
     def lease(self, node: str, memory: Memory) -> dict[str, Any] | None:
-        """Return the lease of a node's guard; None until `attach`."""
-        if self._inputs is None:
+        """Return the lease of a node's guard; None until `settings` is set."""
+        if self.settings is None:
             return None
-        settings = self._inputs.settings()
-        return make_lease(settings, memory.total, containers_on(node, self._inputs.engines(), settings, memory))
+        settings = self.settings()
+        return make_lease(settings, memory.total, containers_on(node, self.engines(), settings, memory))
 
     async def kill_reason(self, container: str) -> EngineError | None:
         """Why a node's guard killed this container or one of its workers; None if none did.
 
         Asks the nodes once, as a death may be known before the guard's report. A report explains one death.
         """
-        if self._inputs is None:
-            return None
         if self._kill_of(container) is None:
-            engine = next((it for it in self._inputs.engines().values() if it.container == container), None)
+            engine = next((it for it in self.engines().values() if it.container == container), None)
             for node in engine.nodes if engine else ():
                 with suppress(HostError):
                     if figures := self._figures.get(node):
@@ -135,18 +121,16 @@ class NodeWatch:
         LOG.warning(notice.text, code=notice.code, node=node)
         if act.container is not None:
             self._kills[act.container] = node, act, at
-        if self._inputs is not None:
-            if act.container is not None:
-                kill = GuardKill(
-                    at=at,
-                    profile=node_guard.profile_of(act),
-                    available=act.available,
-                    pressure=act.pressure,
-                    processes=act.processes or 0,
-                    reason=node_guard.killed(node, act).message,
-                )
-                self._inputs.record_kill(kill)
-            self._inputs.publish(notice)
+            kill = GuardKill(
+                at=at,
+                profile=node_guard.profile_of(act),
+                available=act.available,
+                pressure=act.pressure,
+                processes=act.processes or 0,
+                reason=node_guard.killed(node, act).message,
+            )
+            self.record_kill(kill)
+        self._publish(notice)
 
     def _changed(self, node: str) -> None:
         self.on_guarded(node, self._figures[node].guarded)
@@ -165,7 +149,7 @@ def containers_on(
             GuardedContainer(
                 container=container,
                 profile=name,
-                serves=engine.state in SERVING,
+                serves=engine.state.is_serving,
                 pinned=settings.policy_of(name).pinned,
                 in_flight=engine.in_flight,
                 bytes=memory.engines.get(container),

@@ -280,7 +280,7 @@ async def weigh(tools: Tools, scale: FootprintMeter, id_: str, engine: Engine) -
 
 def _still_runs(tools: Tools, engine: Engine) -> bool:
     now = tools.registry.engines.get(engine.profile)
-    if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
+    if now is None or not now.state.is_serving:
         return False
     return (now.ready_at, now.container) == (engine.ready_at, engine.container)
 
@@ -300,13 +300,8 @@ def _holds(engine: Engine) -> bool:
     return engine.container is not None and engine.state not in (EngineState.ABSENT, EngineState.FAILED)
 
 
-def _fallen(then: MemoryReading, now: MemoryReading) -> int:
-    """Return the bytes taken between two readings, less those of other processes."""
-    return (then.available - now.available) - (now.others - then.others)
-
-
 def held_memory(zero: MemoryReading, now: MemoryReading, *, gpu: bool) -> tuple[int | None, Measure | None]:
-    fallen = _fallen(zero, now)
+    fallen = (zero.available - now.available) - (now.others - zero.others)  # less what others took
     noise = UNSEEN + zero.moved + now.moved
     if now.own is not None and (not gpu or fallen <= now.own + noise or now.beside or zero.beside):
         return now.own, Measure.PROCESSES

@@ -113,8 +113,6 @@ def _falling(report: GuardReport, floors: Floors) -> str:
 
 
 KILLS_KEPT = 10
-SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
-LOADING = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 
 
 @dataclass(slots=True)
@@ -245,8 +243,8 @@ class GuardedEngines:
             profile=profile.name,
             container=engine.container or "",
             kill=target.kill,
-            serves=engine.state in SERVING,
-            loads=engine.state in LOADING,
+            serves=engine.state.is_serving,
+            loads=engine.state.is_coming,
             pinned=self._settings.policy_of(profile.name).pinned,
             bytes=self._needs(profile).total_bytes,
             reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,

@@ -25,7 +25,6 @@ from sparkdash.domain.engine import (
     Parked,
 )
 from sparkdash.domain.event import (
-    DefaultChanged,
     EngineChanged,
     Fact,
     IncidentsChanged,
@@ -37,7 +36,7 @@ from sparkdash.domain.event import (
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import Task
-from sparkdash.domain.swap import DefaultProfile, Swap, SwapPhase
+from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.host.runtime import Runtime
 from sparkdash.supervisor.decide import breaker
@@ -97,8 +96,6 @@ class MemoryDebts:
         self._took.clear()
         self._before = None
 
-
-LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 
 Publish = Callable[[Fact], object]
 
@@ -235,11 +232,8 @@ class EngineRegistry:
 
     def loading(self, *, but: str, on: Collection[str] | None = None) -> list[Engine]:
         """List our engines that are coming up, without `but`; on one of these nodes, or on any."""
-        coming = [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
+        coming = [e for e in self._engines.values() if e.state.is_coming and e.container and e.profile != but]
         return coming if on is None else [each for each in coming if not set(on).isdisjoint(each.nodes)]
-
-    def set_default(self, default: DefaultProfile | None) -> None:
-        self._publish(DefaultChanged(default=default))
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         self._publish(Notice(level=level, code=code, text=text, profile=profile))

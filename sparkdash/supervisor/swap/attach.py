@@ -71,9 +71,6 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-USED = frozenset({EngineState.READY, EngineState.DRAINING})
-
-
 class Attachments:
     """Attached servers in use, kept in the store for the next daemon."""
 
@@ -101,7 +98,7 @@ class Attachments:
     def keep(self) -> None:
         """Store the changes; called after every move."""
         engines = self._tools.registry.engines.values()
-        now = {each.profile: each.fingerprint for each in engines if each.is_foreign and each.state in USED}
+        now = {each.profile: each.fingerprint for each in engines if each.is_foreign and each.state.is_serving}
         if self._store is None or now == self._kept:
             return
         for name in self._kept.keys() | now:

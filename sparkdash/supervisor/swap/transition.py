@@ -250,26 +250,27 @@ class Transition:
     async def run(self) -> None:
         """All phases; on failure or cancellation what was begun is gone again. Raises SparkdashError."""
         target = self.target
-        managed = target is not None and self.tools.adapter(target).managed
         if target is not None and self.resumes:
             await self._go_on(target, self.resumes)
-            return
-        if target is not None and managed:
-            await self._look_ahead(target)
-        leaves = managed and self.evict and LOCAL in self.nodes
-        async with ReadAhead(self.tools, target) if target and leaves else nullcontext():
+        elif target is not None and self.tools.adapter(target).managed:
+            await self._replace(target)
+        else:
             await self._drain()
             await self._stop()
-            if target is not None and managed:
-                await self._make_room(target)
-        if target is None:
-            if any(engine.container for engine in self.evict):
+            if target is not None:
+                await self._reach(target)
+            elif any(engine.container for engine in self.evict):
                 self._enter(SwapPhase.RECLAIM)
                 await stopping.after_stop(self.tools, self.record.waits)
-        elif managed:
-            await self._bring_up_somehow(target)
-        else:
-            await self._reach(target)
+
+    async def _replace(self, target: Profile) -> None:
+        await self._look_ahead(target)
+        ahead = ReadAhead(self.tools, target) if self.evict and LOCAL in self.nodes else nullcontext()
+        async with ahead:
+            await self._drain()
+            await self._stop()
+            await self._make_room(target)
+        await self._bring_up_somehow(target)
 
     def _enter(self, phase: SwapPhase) -> None:
         self.phase = phase
@@ -351,7 +352,7 @@ class Transition:
 
     async def _save_conversations(self, engine: Engine) -> None:
         profile = self.tools.registry.started.get(engine.profile)
-        usable = engine.state in (EngineState.READY, EngineState.DRAINING) and engine.url
+        usable = engine.state.is_serving and engine.url
         if profile and usable and keeps_conversations(self.tools, profile, engine.nodes):
             self.record.waits(f"the conversations of {profile.name} to be saved")
             await KeptKv(self.tools, profile).save(usable)
