@@ -93,7 +93,7 @@ class Handover:
     def tcp(self, host: str, port: int) -> socket.socket | None:
         """Take the inherited socket of this address; None: bind one. Raises HostError `socket_mismatch`."""
         tcp = [(name, sock) for name, sock in self.inherited if sock.family in (socket.AF_INET, socket.AF_INET6)]
-        hosts = _hosts(host) if tcp else set()
+        hosts = {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)} if tcp else ()
         return self._take(tcp, f"{host}:{port}", lambda at: at[0] in hosts and port in (0, at[1]))
 
     def unix(self, path: Path) -> socket.socket | None:
@@ -149,11 +149,6 @@ def _socket(descriptor: int) -> socket.socket:
         ) from None
     sock.setblocking(False)
     return sock
-
-
-def _hosts(host: str) -> set[str]:
-    """Addresses to which a socket for this host may be bound."""
-    return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
 
 
 def _shown(sock: socket.socket) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sparkdash.doctor import check as podman_info
 from sparkdash.doctor.box import MODULE, loaded_driver
@@ -25,6 +26,11 @@ NO_USERNS = re.compile(r"cannot clone|\bre-?exec", re.IGNORECASE)
 LET_IN = (
     "printf 'abi <abi/4.0>,\\nprofile podman-here %s flags=(unconfined) { userns, }\\n' "
     '"$(readlink -f "$(command -v podman)")" | sudo tee /etc/apparmor.d/podman-here; sudo systemctl reload apparmor'
+)
+DOCKER_GPU = "sudo nvidia-ctk runtime configure --runtime=docker; sudo systemctl restart docker"
+ROOTLESS_GPU = (
+    "nvidia-ctk runtime configure --runtime=docker --config=$HOME/.config/docker/daemon.json; systemctl --user restart "
+    "docker; sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place"
 )
 FULL, SCARCE = 10 * GIB, 60 * GIB
 """Bytes for any image, and for an update: a vLLM image has 20 GB, and an update holds two and the layers again."""
@@ -52,19 +58,19 @@ def _docker(readings: Readings) -> Iterator[CheckResult]:
         yield fail(f"{found}{_other('podman', readings)}", "sudo apt install docker.io")
         return
     info = podman_info.docker_info(done)
-    if not (version := info.get("ServerVersion")):
+    if version := info.get("ServerVersion"):
+        rootless = "rootless" in str(info.get("SecurityOptions"))
+        kind = "rootless" if rootless else "root"
+        yield ok(f"docker {version}, {kind}, {info.get('Driver')} (docker info).")
+        yield from _docker_lacks(readings, info, rootless=rootless)
+    else:
         words = last_words(str(*(info.get("ServerErrors") or [])[:1])) or _words(done)
-        denied = "permission denied" in words
-        fix = (
-            readings.path("sudo usermod -aG docker {user}, and log in again")
-            if denied
-            else "sudo systemctl start docker"
-        )
+        join = readings.path("sudo usermod -aG docker {user}, and log in again")
+        fix = join if "permission denied" in words else "sudo systemctl start docker"
         yield fail(f"docker's daemon does not answer: {words.rstrip('?')}.", fix)
-        return
-    rootless = any("rootless" in str(each) for each in info.get("SecurityOptions") or ())
-    about = f"docker {version}, {'rootless' if rootless else 'root'}, {info.get('Driver')} (docker info)"
-    yield ok(f"{about}.")
+
+
+def _docker_lacks(readings: Readings, info: Mapping[str, Any], *, rootless: bool) -> Iterator[CheckResult]:
     if readings.rootless and not rootless:
         yield warn(
             "Engines in docker belong to root: sparkdash's memory guard, which runs as you, cannot end them.",
@@ -75,13 +81,10 @@ def _docker(readings: Readings) -> Iterator[CheckResult]:
             "A restart or update of docker ends all engines: its live-restore is off.",
             '"live-restore": true in /etc/docker/daemon.json; sudo systemctl reload docker',
         )
-    if "nvidia" not in (info.get("Runtimes") or {}) and "nvidia" not in str(info.get("DiscoveredDevices")):
+    if "nvidia" not in str(info.get("Runtimes")) and "nvidia" not in str(info.get("DiscoveredDevices")):
         yield note(
             "docker lists no NVIDIA runtime and no CDI device (docker info): engines may get no GPU.",
-            "nvidia-ctk runtime configure --runtime=docker --config=$HOME/.config/docker/daemon.json; systemctl --user "
-            "restart docker; sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place"
-            if rootless
-            else "sudo nvidia-ctk runtime configure --runtime=docker; sudo systemctl restart docker",
+            ROOTLESS_GPU if rootless else DOCKER_GPU,
         )
 
 

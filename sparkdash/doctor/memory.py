@@ -8,7 +8,7 @@ from sparkdash.doctor.check import CheckResult, Readings, check, note, ok, requi
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
-from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
+from sparkdash.host.memory.helper import START, TEXT, UNIT, ours
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.units import GIB, KIB, gib
 
@@ -159,7 +159,6 @@ def holders(readings: Readings) -> Iterator[CheckResult]:
         yield ok("None was found; `sparkdash memory` shows who holds what.")
 
 
-SHOWN = ("systemctl", "show", NAME, "--property=LoadState,ActiveState,Result,ExecMainStatus")
 INSTALL = "sparkdash service install --helper | sudo sh"
 
 
@@ -167,10 +166,9 @@ INSTALL = "sparkdash service install --helper | sudo sh"
     "memory-helper",
     "The unit that frees and compacts memory before a load that fragmented memory would stop.",
     reads=(UNIT,),
-    runs=(SHOWN,),
 )
 def memory_helper(readings: Readings) -> Iterator[CheckResult]:
-    """Check the unit's file and its last run; the sudo rule is in a folder that only root may read."""
+    """Check the unit's file: a run that fails is told by the load, and only root may read the folder of sudo's rule."""
     unit = readings.file(UNIT)
     if unit is None:
         yield note(f"not installed ({UNIT} is not there): a load into fragmented memory is refused.", INSTALL)
@@ -179,19 +177,8 @@ def memory_helper(readings: Readings) -> Iterator[CheckResult]:
         yield note(f"{UNIT} was not written by sparkdash; it is started as it is.")
     elif unit != TEXT:
         yield note(f"{UNIT} is of another version of sparkdash.", INSTALL)
-    done = readings.ran(SHOWN)
-    if done is None or done.code:
-        yield unknown(f"{UNIT} exists, but systemd does not answer.")
-        return
-    told = dict(line.partition("=")[::2] for line in done.out.splitlines())
-    if told.get("LoadState") != "loaded":
-        yield warn(f"{UNIT} exists, but systemd has not read it.", "sudo systemctl daemon-reload")
-    elif told.get("ActiveState") == "failed":
-        how = f"{told.get('Result')}, code {told.get('ExecMainStatus')}"
-        yield warn(f"{NAME} failed the last time ({how}).", f"journalctl -u {NAME} -n 20")
     else:
-        start = " ".join(START)
-        yield ok(f"installed ({UNIT}); `sudo -n {start}` tries it, and drops the kernel's caches.")
+        yield ok(f"installed ({UNIT}); `sudo -n {' '.join(START)}` tries it, and drops the kernel's caches.")
 
 
 BUDDYINFO, VMSTAT = "/proc/buddyinfo", "/proc/vmstat"

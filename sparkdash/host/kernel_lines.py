@@ -101,9 +101,6 @@ class KernelFindings:
     counts: Mapping[KernelKind, int] = field(default_factory=lambda: MappingProxyType({}))
     """Counts of all lines, also beyond KEPT."""
 
-    def count(self, kind: KernelKind) -> int:
-        return self.counts.get(kind, 0)
-
 
 def findings(lines: Iterable[KernelLine]) -> KernelFindings:
     """Count the lines and join the two that the kernel writes of one OOM kill."""

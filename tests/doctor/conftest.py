@@ -17,7 +17,6 @@ from sparkdash import __version__
 from sparkdash.doctor import Probe, check, examine
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.doctor.containers import TOOLKIT
-from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
@@ -206,7 +205,6 @@ def spark(tmp_path: Path) -> Spark:
     box.commands = {
         check.COMMAND: info(),
         TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
-        SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
     }
     return box
 

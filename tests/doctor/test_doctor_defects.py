@@ -13,7 +13,6 @@ import pytest
 from sparkdash.doctor import check, checks_named
 from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.doctor.containers import REFRESH, TOOLKIT
-from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.memory import Holder, Holding
 from sparkdash.domain.node import Status
 from sparkdash.errors import HostError
@@ -122,9 +121,6 @@ DEFECTS = {
     "no memory helper": Defect(lambda s: s.remove(helper.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
     "an older memory helper": Defect(lambda s: s.write(helper.UNIT, f"{helper.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
     "somebody's own memory helper": Defect(lambda s: s.write(helper.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
-    "a memory helper that systemd has not read": Defect(lambda s: s.commands.update({SHOWN: CommandResult(0, "LoadState=not-found\nActiveState=inactive\nResult=success\n", "")}), "memory-helper", Status.WARN, "has not read it", "daemon-reload"),
-    "a memory helper that failed": Defect(lambda s: s.commands.update({SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=failed\nResult=timeout\nExecMainStatus=15\n", "")}), "memory-helper", Status.WARN, "failed the last time (timeout, code 15)", "journalctl -u sparkdash-memory"),
-    "a memory helper without systemd": Defect(lambda s: s.commands.pop(SHOWN), "memory-helper", Status.UNKNOWN, "systemd does not answer"),
     "swap on disk": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2\n"), "swap", Status.NOTE, "/swap.img 16.0 GiB", "swapoff"),
     "swapped out": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 4194304 -2\n"), "swap", Status.WARN, "4.0 GiB used", "swapoff"),
     "nobody watches memory": Defect(lambda s: s.remove("/proc/812/comm"), "oom-guard", Status.NOTE, "Only sparkdash's own guard", "apt install earlyoom"),

@@ -13,7 +13,6 @@ import pytest
 from sparkdash.doctor import Probe, checks_named, examine, probe
 from sparkdash.doctor import check as podman_info
 from sparkdash.doctor.check import DOCKER, DaemonSeen, Disk, Unreadable, file_system
-from sparkdash.doctor.memory import SHOWN
 from sparkdash.domain.metric import DiskRate
 from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult
@@ -83,9 +82,9 @@ async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatc
 async def test_a_program_that_a_closed_folder_hides_is_not_there(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """PATH may name folders of somebody else: the system then says "permission denied" for "not found"."""
     monkeypatch.setenv("PATH", "/nowhere")
-    spark.commands[SHOWN] = PermissionError(13, "Permission denied")
-    (found,) = await spark.examine("memory-helper")
-    assert (found.status, found.evidence[-24:]) == (Status.UNKNOWN, "systemd does not answer.")
+    spark.commands[podman_info.COMMAND] = PermissionError(13, "Permission denied")
+    (found,) = await spark.examine("podman")
+    assert (found.status, found.evidence) == (Status.FAIL, "podman is not installed.")
     spark.commands[podman_info.COMMAND] = OSError(8, "Exec format error")
     (found,) = await spark.examine("podman")
     assert found.status is Status.FAIL

@@ -92,7 +92,7 @@ async def test_an_endless_journal_is_cut(journalctl: Callable[[str], str], monke
     monkeypatch.setattr("sparkdash.host.kernel_log.OUTPUT_LIMIT", 100_000)
     found = await KernelLog(journalctl(f"yes '{NOW:.6f} spark kernel: {NO_MEMORY}'")).since(NOW)
     assert found is not None
-    assert found.count(KernelKind.DRIVER_MEMORY) > 500
+    assert found.counts[KernelKind.DRIVER_MEMORY] > 500
 
 
 async def test_a_journal_is_followed_by_a_child_that_ends_with_the_block(
@@ -212,7 +212,7 @@ def test_a_line_is_bounded_and_without_secrets() -> None:
 def test_the_two_lines_of_a_kill_are_one_finding() -> None:
     """The first has the control group, the second the size."""
     found = findings(killed())
-    assert found.count(KernelKind.OOM_KILL) == 1
+    assert found.counts[KernelKind.OOM_KILL] == 1
     (kill,) = found.lines
     assert (kill.pid, kill.bytes) == (4711, (38784 + 5784 + 1024) * 1024)
     assert ID in (kill.cgroup or "")
@@ -221,7 +221,7 @@ def test_the_two_lines_of_a_kill_are_one_finding() -> None:
 
 def test_a_flood_is_counted_and_not_kept() -> None:
     found = findings(line(NO_MEMORY_LINE, float(at)) for at in range(3 * KEPT))
-    assert found.count(KernelKind.DRIVER_MEMORY) == 3 * KEPT
+    assert found.counts[KernelKind.DRIVER_MEMORY] == 3 * KEPT
     assert (len(found.lines), found.lines[-1].at) == (KEPT, 3 * KEPT - 1)
 
 

@@ -499,13 +499,10 @@ def _lacking(box: BoxReadings, kind: str, value: str) -> str | None:
         names = [f"index {each}" for each in indices]
         fits = not indices or value in map(str, indices)
     else:
-        names = [link.interface for link in box.known().links] if kind == "interface" else _hcas(box)
+        interfaces = [link.interface for link in box.known().links]
+        names = interfaces if kind == "interface" else [port.hca for port in _ports(box)]
         fits = _has_each(names, value)
     return None if fits else (", ".join(names) or "none")
-
-
-def _hcas(box: BoxReadings) -> list[str]:
-    return [port.hca for port in _ports(box)]
 
 
 def _has_each(names: Sequence[str], value: str) -> bool:

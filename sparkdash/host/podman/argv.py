@@ -30,11 +30,6 @@ def version(program: str) -> list[str]:
     return [program, "version", "--format", "{{." + side + ".Version}}"]
 
 
-def confinement(program: str) -> list[str]:
-    """Print how docker's daemon is confined, with "name=rootless" for one of a user's own."""
-    return [program, "info", "--format", "{{.SecurityOptions}}"]
-
-
 def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]:
     """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint
     unless the spec keeps it.

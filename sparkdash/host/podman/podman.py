@@ -120,7 +120,7 @@ class Podman:
 
     async def _is_rootless_docker(self) -> bool:
         with suppress(HostError):  # the call that follows says why docker does not answer
-            words = argv.confinement(self.name)
+            words = [self.name, "info", "--format", "{{.SecurityOptions}}"]
             return self.name == argv.DOCKER and "name=rootless" in (await self._call(words, LOOK_S)).out
         return False
 

@@ -55,7 +55,7 @@ def read_activity(pids: Iterable[int], root: Path = proc.PROC) -> Activity | Non
     if not found:
         return None
     names = {pid: one_line(stat.name) for pid, stat in found.items()}
-    reads = [count for pid in found if (count := proc.from_disk(pid, root)) is not None]
+    reads = [from_disk for _, from_disk in proc.reads(found, root).values()]
     return Activity(
         cpu_s=sum(stat.worked for stat in found.values()) / os.sysconf("SC_CLK_TCK"),
         processes=len(found),

@@ -128,11 +128,6 @@ def reads(pids: Iterable[int], proc: Path = PROC) -> dict[int, tuple[int, int]]:
     return {pid: (found[0], found[1]) for pid, found in counts if len(found) > 1}
 
 
-def from_disk(pid: int, proc: Path = PROC) -> int | None:
-    """Bytes that a process read from storage; None if it may not be asked."""
-    return next(iter(_io(pid, ("read_bytes:",), proc)), None)
-
-
 def _io(pid: int, names: tuple[str, ...], proc: Path) -> list[int]:
     try:
         lines = (proc / str(pid) / "io").read_text().splitlines()

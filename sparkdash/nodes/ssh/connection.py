@@ -41,10 +41,6 @@ def socket_folder() -> Path:
     return folder
 
 
-def socket_path(folder: Path, node: str, number: int) -> Path:
-    return folder / f"{os.getpid()}-{hashlib.sha256(node.encode()).hexdigest()[:8]}-{number}"
-
-
 def write_known_hosts(folder: Path, node: Node) -> Path:
     """Write the file that pins the node's key, unless it is there; return its path."""
     line = f"{node.name} {node.host_key}\n".encode()
@@ -320,7 +316,8 @@ class NodeConnection:
             return found
 
     def _new_master(self, on_end: Callable[[HostError], None]) -> Master:
-        socket = socket_path(self._dir(), self.node.name, next(self._numbers))
+        name = hashlib.sha256(self.node.name.encode()).hexdigest()[:8]
+        socket = self._dir() / f"{os.getpid()}-{name}-{next(self._numbers)}"
         return Master(self.node, socket, self._known_hosts(), on_end)
 
     def _dir(self) -> Path:
