@@ -72,7 +72,7 @@ class Actor:
         self._alarm = DecisionTimer(tools.clock, lambda: self.post(moves.Tick()))
         self._waiters: defaultdict[type[moves.Move], list[Waiter]] = defaultdict(list)
         self.takeover = Takeover(
-            tools,
+            tools=tools,
             records=self._scheduler.records,
             swaps=self.swaps,
             stuck=self.incidents.interrupted,

@@ -106,23 +106,19 @@ UNLISTED = frozenset({404, 405, 501})
 """Statuses of a server that is there without a list of models; only attached servers are probed by that list."""
 
 
-async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Probe the engine's health; return what is wrong with the answer, or None when it is well."""
-    try:
-        return await _wrong_with(tools, profile, url)
-    except UpstreamError as error:
-        return error.message.rstrip(".")
+async def unreachable(tools: Tools, profile: Profile, url: str, *, late_counts: bool = True) -> str | None:
+    """Probe the engine's health; return what is wrong with the answer, or None when it is well.
 
-
-async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Probe the engine's health; return why it looks dead or broken, or None when it is well or only slow.
-
-    An engine under load is slow to answer.
+    Without `late_counts` a late answer is no fault: an engine under load is slow.
     """
     try:
         return await _wrong_with(tools, profile, url)
     except UpstreamError as error:
-        return None if error.code == "engine_timeout" else error.message.rstrip(".")
+        return _words(error, late_counts=late_counts)
+
+
+def _words(error: EngineError | UpstreamError, *, late_counts: bool) -> str | None:
+    return error.message.rstrip(".") if late_counts or error.code != "engine_timeout" else None
 
 
 async def health(tools: Tools, profile: Profile, url: str) -> HealthAnswer:
@@ -171,21 +167,14 @@ async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
     return None
 
 
-async def work_fault(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
-    """Ask for a small piece of work; return why the engine did not do it within the limit, or None."""
+async def work_fault(
+    tools: Tools, profile: Profile, url: str, *, limit_s: float, model: str | None = None, late_counts: bool = True
+) -> str | None:
+    """Ask for a small piece of work; return why the engine did not do it, or None. `late_counts`: or not in time."""
     try:
-        await try_engine(tools, profile, url, limit_s)
+        await try_engine(tools, profile, url, limit_s, model)
     except (UpstreamError, EngineError) as error:
-        return error.message.rstrip(".")
-    return None
-
-
-async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str | None:
-    """Request a short generation; return what is wrong with the answer, or None when it is sound or late."""
-    try:
-        await try_engine(tools, profile, engine.url or "", PROOF_S, engine.model_id)
-    except (UpstreamError, EngineError) as error:
-        return None if error.code == "engine_timeout" else error.message.rstrip(".")
+        return _words(error, late_counts=late_counts)
     return None
 
 

@@ -35,7 +35,7 @@ from sparkdash.supervisor.incidents import (
     stuck_notice,
     stuck_words,
 )
-from sparkdash.supervisor.probe import PROOF_S, sickness, speaks_nonsense, unreachable, work_fault
+from sparkdash.supervisor.probe import PROOF_S, unreachable, work_fault
 from sparkdash.supervisor.state.clock import bounded
 from sparkdash.supervisor.swap.kept_kv import KeptKv, keeps_conversations
 from sparkdash.supervisor.swap.stopping import measure_held_memory, report_leftovers
@@ -384,7 +384,9 @@ class EngineWatch:
         if not isinstance(trouble, BadAnswerError):
             return await unreachable(self._tools, profile, url) is not None
         if watched.proof is None or watched.proof.done():
-            watched.proof = asyncio.create_task(speaks_nonsense(self._tools, profile, watched.engine), name="proof")
+            model = watched.engine.model_id
+            proof = work_fault(self._tools, profile, url, limit_s=PROOF_S, model=model, late_counts=False)
+            watched.proof = asyncio.create_task(proof, name="proof")
         why = await asyncio.shield(watched.proof)
         if why is not None:
             watched.give_up(_useless(watched, trouble, why))
@@ -397,7 +399,7 @@ class EngineWatch:
             await watched.used.wait()
             await self._tools.clock.sleep(LOOK_EVERY_S)
             if watched.used.is_set():
-                why = await sickness(self._tools, watched.profile, watched.engine.url or "")
+                why = await unreachable(self._tools, watched.profile, watched.engine.url or "", late_counts=False)
                 misses = misses + 1 if why else 0
         name = watched.profile.name
         watched.give_up(EngineError(f"{name} stopped working and was ended: {why}.", code="engine_unhealthy"))
@@ -471,8 +473,8 @@ class EngineWatch:
         why: str | None = None
         while misses < MISSES and not watched.given_up.done():
             await self._pause(watched)
-            probe = sickness if watched.used.is_set() else unreachable  # a server at work may be slow to answer
-            why = await probe(self._tools, profile, watched.engine.url or "")
+            late_counts = not watched.used.is_set()  # a server at work may be slow to answer
+            why = await unreachable(self._tools, profile, watched.engine.url or "", late_counts=late_counts)
             misses = misses + 1 if why else 0
         if watched.given_up.done():
             return self._died(watched, watched.given_up.result())

@@ -27,7 +27,7 @@ from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import Arrive, Cancel, Preload, Release, Stop, Use
 from sparkdash.supervisor.leasing import AnswerProgress, EngineLease, Lease, QueuePlace, not_started
-from sparkdash.supervisor.probe import SignalReader, sickness
+from sparkdash.supervisor.probe import SignalReader, unreachable
 from sparkdash.supervisor.swap import adopt, kept_kv, stopping
 from sparkdash.supervisor.tools import Tools
 
@@ -120,7 +120,7 @@ class Supervisor:
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Return why the profile's engine looks dead or broken; None when it is well or only slow."""
-        return await sickness(self._tools, profile, url)
+        return await unreachable(self._tools, profile, url, late_counts=False)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """Make a profile resident; return the plan, once running engines are known. Its replicas follow.

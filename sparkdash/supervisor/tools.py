@@ -167,7 +167,7 @@ class Tools:
         learned = store.footprint if store else lambda _fingerprint: None
         self.needs = Needs(learned, self.settings.hf_home.expanduser(), self._box_bytes)
         self.guarded = GuardedEngines(
-            self.guard,
+            guard=self.guard,
             runtime=runtime,
             reader=reader,
             clock=clock,

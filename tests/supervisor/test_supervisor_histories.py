@@ -187,7 +187,7 @@ class History:
     def _thaw(self) -> None:
         self._frozen.clear()
 
-    async def work_fault(self, _tools: Any, profile: Any, _url: str, *, limit_s: float) -> str | None:
+    async def work_fault(self, _tools: Any, profile: Any, _url: str, *, limit_s: float, **_how: Any) -> str | None:
         """The short generation that shows whether a stuck engine works again."""
         await self.house.clock.sleep(self._random.choice([0.1, limit_s]))
         return "no answer" if profile.name in self._frozen and self._random.random() < 0.7 else None

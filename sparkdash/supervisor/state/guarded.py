@@ -132,31 +132,23 @@ class GuardedEngine:
     """State of the engine in which `victim` was weighed."""
 
 
+@dataclass(kw_only=True, eq=False)
 class GuardedEngines:
     """Engines under the memory guard. All but `aim` runs on the loop; without a guard nothing happens."""
 
-    def __init__(
-        self,
-        guard: MemoryGuard | None,
-        *,
-        runtime: Runtime,
-        reader: HostReader,
-        clock: Clock,
-        settings: Settings,
-        publish: Callable[[Fact], object],
-        store: Store | None,
-        registry: EngineRegistry,
-        needs: Callable[[Profile], Need],
-    ) -> None:
-        self._guard = guard if guard is not None and guard.mode != "off" else None
-        self._runtime = runtime
-        self._reader = reader
-        self._clock = clock
-        self._settings = settings
-        self._publish = publish
-        self._store = store
-        self._registry = registry
-        self._needs = needs
+    guard: MemoryGuard | None
+    runtime: Runtime
+    reader: HostReader
+    clock: Clock
+    settings: Settings
+    publish: Callable[[Fact], object]
+    store: Store | None
+    registry: EngineRegistry
+    needs: Callable[[Profile], Need]
+
+    def __post_init__(self) -> None:
+        if self.guard is not None and self.guard.mode == "off":
+            self.guard = None
         self._guarded: dict[str, GuardedEngine] = {}
         self._unadopted: dict[str, tuple[ContainerInfo, KillTarget]] = {}
         """Engines by profile that the guard may kill and that serve nobody."""
@@ -166,17 +158,17 @@ class GuardedEngines:
         """Tasks that have the runtime end engines that could not be signalled."""
 
     def open(self) -> None:
-        if self._guard is None:
+        if self.guard is None:
             self._stand(self._standing)
             return
         loop = asyncio.get_running_loop()
-        self._stand(domain.Guard(mode=self._guard.mode, floors=self._guard.floors))
-        self._guard.start(lambda report: loop.call_soon_threadsafe(self.handle_report, report), self.aim)
+        self._stand(domain.Guard(mode=self.guard.mode, floors=self.guard.floors))
+        self.guard.start(lambda report: loop.call_soon_threadsafe(self.handle_report, report), self.aim)
 
     def close(self) -> None:
         """Stop the guard; engines that run on belong to the next daemon."""
-        if self._guard is not None:
-            self._guard.close()
+        if self.guard is not None:
+            self.guard.close()
         for task in self._asking:
             task.cancel()
         for container in list(self._guarded):
@@ -186,10 +178,10 @@ class GuardedEngines:
         self._unadopted.clear()
 
     def apply_settings(self, settings: Settings) -> None:
-        self._settings = settings
-        if self._guard is not None:
-            self._guard.govern(settings)
-            now = self._standing.replace(mode=self._guard.mode, floors=self._guard.floors)
+        self.settings = settings
+        if self.guard is not None:
+            self.guard.govern(settings)
+            now = self._standing.replace(mode=self.guard.mode, floors=self.guard.floors)
             if now != self._standing:
                 self._stand(now)
         for guarded in self._guarded.values():
@@ -197,12 +189,12 @@ class GuardedEngines:
 
     def add(self, profile: Profile, container: ContainerInfo) -> None:
         self._forget(container.name)
-        self._guarded[container.name] = GuardedEngine(profile, KillTarget.of(container) if self._guard else None)
+        self._guarded[container.name] = GuardedEngine(profile, KillTarget.of(container) if self.guard else None)
         self.refresh()
 
     def refresh(self) -> None:
         """Hand the guard what is there now; after every change of the registry."""
-        here = {engine.container: engine for engine in self._registry.engines.values() if engine.container}
+        here = {engine.container: engine for engine in self.registry.engines.values() if engine.container}
         for container in [name for name in self._guarded if name not in here]:
             self._forget(container)
         self._keep_unadopted()
@@ -212,12 +204,12 @@ class GuardedEngines:
             for name, (container, target) in self._unadopted.items()
         )
         table = (*filter(None, ours), *unadopted)
-        if table != self._table and self._guard is not None:
+        if table != self._table and self.guard is not None:
             self._table = table
-            self._guard.watch(table)
+            self.guard.watch(table)
 
     def _keep_unadopted(self) -> None:
-        there = self._registry.unadopted if self._guard else {}
+        there = self.registry.unadopted if self.guard else {}
         for name, (container, target) in list(self._unadopted.items()):
             if there.get(name) is not container:
                 del self._unadopted[name]
@@ -245,9 +237,9 @@ class GuardedEngines:
             kill=target.kill,
             serves=engine.state.is_serving,
             loads=engine.state.is_coming,
-            pinned=self._settings.policy_of(profile.name).pinned,
-            bytes=self._needs(profile).total_bytes,
-            reload_s=self._store.expected_s(profile.fingerprint) if self._store else None,
+            pinned=self.settings.policy_of(profile.name).pinned,
+            bytes=self.needs(profile).total_bytes,
+            reload_s=self.store.expected_s(profile.fingerprint) if self.store else None,
         )
 
     def killed(self, container: str) -> asyncio.Future[None] | None:
@@ -258,31 +250,31 @@ class GuardedEngines:
     def reason(self, container: str | None) -> EngineError | None:
         """Why the guard ended it, or is about to; None when it did not."""
         guarded = self._guarded.get(container or "")
-        if guarded is None or guarded.reason or guarded.aimed is None or self._guard is None:
+        if guarded is None or guarded.reason or guarded.aimed is None or self.guard is None:
             return guarded.reason if guarded else None
-        return guard_failure(guarded.aimed, guarded.profile.name, self._guard.floors)
+        return guard_failure(guarded.aimed, guarded.profile.name, self.guard.floors)
 
     def heard_load(self) -> None:
-        if self._guard is not None:
-            self._guard.heard_load()
+        if self.guard is not None:
+            self.guard.heard_load()
 
     def driver_refused(self, lines: int) -> None:
-        if self._guard is not None:
-            self._guard.driver_refused(lines)
+        if self.guard is not None:
+            self.guard.driver_refused(lines)
 
     def short(self, what: str) -> AdmissionError | None:
         """Why a load of `what` may not begin now, with the figures; None when it may."""
-        if self._guard is None or self._guard.mode != "act":
+        if self.guard is None or self.guard.mode != "act":
             return None
-        floors, available = self._guard.floors, self._reader.memory().available
+        floors, available = self.guard.floors, self.reader.memory().available
         if floors.level(available).rank < GuardLevel.HOLD.rank:
             return None
         return memory_low(what, available, floors)
 
     def warns(self) -> bool:
         """Whether available memory is under the guard's first floor now."""
-        floors = self._guard.floors if self._guard else None
-        return floors is not None and floors.level(self._reader.memory().available).rank >= GuardLevel.WARN.rank
+        floors = self.guard.floors if self.guard else None
+        return floors is not None and floors.level(self.reader.memory().available).rank >= GuardLevel.WARN.rank
 
     def aim(self, report: GuardReport) -> None:
         """Note, in the guard's thread, whom it kills next: a death is often seen before the loop hears of the kill."""
@@ -292,25 +284,25 @@ class GuardedEngines:
             guarded.aimed = report
 
     def handle_report(self, report: GuardReport) -> None:
-        assert self._guard  # noqa: S101 - it is what speaks
+        assert self.guard  # noqa: S101 - it is what speaks
         if report.error is not None:
             self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")
         elif report.killed is not None:
-            self._heard_kill(report, report.killed, self._guard)
+            self._heard_kill(report, report.killed, self.guard)
         elif report.wedge is not None:
             text = f"The box may stand still soon: {report.wedge.evidence}. `guard` is `warn`, so the load goes on."
             self._notice(Level.WARNING, WEDGING, text)
         else:
-            self._heard_level(report, self._guard)
+            self._heard_level(report, self.guard)
 
     def _heard_level(self, report: GuardReport, guard: MemoryGuard) -> None:
         level = report.level
-        self._stand(self._standing.replace(level=level, since=self._clock.now()))
+        self._stand(self._standing.replace(level=level, since=self.clock.now()))
         text = level_notice(report, guard.floors, acts=guard.mode == "act")
         self._notice(GRAVITY[level], f"memory_{level}", text)
 
     def _heard_kill(self, report: GuardReport, victim: Victim, guard: MemoryGuard) -> None:
-        now, error = self._clock.now(), guard_failure(report, victim.profile, guard.floors)
+        now, error = self.clock.now(), guard_failure(report, victim.profile, guard.floors)
         kill = GuardKill(
             at=now,
             profile=victim.profile,
@@ -319,15 +311,15 @@ class GuardedEngines:
             processes=report.processes or 0,
             reason=error.message,
         )
-        if self._store is not None:
-            self._store.record_kill(kill)
+        if self.store is not None:
+            self.store.record_kill(kill)
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
         self._stand(self._standing.replace(level=report.level, since=now, kills=kills))
         self._notice(Level.ERROR, error.code, error.text(), victim.profile)
         unadopted = victim.profile in self._unadopted  # nobody else watches this engine's end and removes it
         self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)
         if unadopted:
-            self._registry.forget_unadopted(victim.profile)
+            self.registry.forget_unadopted(victim.profile)
         self.refresh()
 
     def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:
@@ -345,17 +337,17 @@ class GuardedEngines:
 
     async def _ask_runtime(self, container: str) -> None:
         try:
-            await self._runtime.stop(container, 0.0)
+            await self.runtime.stop(container, 0.0)
         except SparkdashError as error:
             self._notice(Level.ERROR, error.code, f"{container} could not be ended: {error.text()}")
 
     def _stand(self, standing: domain.Guard) -> None:
         self._standing = standing
-        self._publish(GuardChanged(guard=standing))
+        self.publish(GuardChanged(guard=standing))
 
     def _notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         LOG.log(level, text, {"code": code})
-        self._publish(Notice(level=level, code=code, text=text, profile=profile))
+        self.publish(Notice(level=level, code=code, text=text, profile=profile))
 
     def _forget(self, container: str) -> None:
         guarded = self._guarded.pop(container, None)

@@ -251,25 +251,18 @@ async def report_foreign(tools: Tools) -> None:
             tools.registry.notice(Level.INFO, "foreign_container", text)
 
 
+@dataclass(kw_only=True, eq=False)
 class Takeover:
     """Takes over engines of an earlier daemon; `tell` posts an Adoption that is found later."""
 
-    def __init__(
-        self,
-        tools: Tools,
-        *,
-        records: SchedulerRecords,
-        swaps: SwapTasks,
-        stuck: Collection[str],
-        adopted: Callable[[Adopted, Profile], None],
-        tell: Callable[[Adoption], None],
-    ) -> None:
-        self._tools = tools
-        self._records = records
-        self._swaps = swaps
-        self._stuck = stuck
-        self._adopted = adopted
-        self._tell = tell
+    tools: Tools
+    records: SchedulerRecords
+    swaps: SwapTasks
+    stuck: Collection[str]
+    adopted: Callable[[Adopted, Profile], None]
+    tell: Callable[[Adoption], None]
+
+    def __post_init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
         self._is_looking = False
         """Whether a look is under way, or a task looks again."""
@@ -282,10 +275,10 @@ class Takeover:
         self._group = group
         self._is_looking = True
         try:
-            self.take_over(await find_engines(self._tools, self._stuck))
+            self.take_over(await find_engines(self.tools, self.stuck))
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
-            self._tools.registry.notice(Level.ERROR, error.code, text)
+            self.tools.registry.notice(Level.ERROR, error.code, text)
             self._look_later()
             return False
         return True
@@ -308,51 +301,51 @@ class Takeover:
         self._leave_unknown(adoption)
         for found in adoption.ready:
             name = found.profile.name
-            if name not in self._records.residents and name not in self._records.swaps:
-                adopt_engine(self._tools, found)
-                self._adopted(Adopted(name, self._fingerprint(found), nodes=found.container.nodes), found.profile)
+            if name not in self.records.residents and name not in self.records.swaps:
+                adopt_engine(self.tools, found)
+                self.adopted(Adopted(name, self._fingerprint(found), nodes=found.container.nodes), found.profile)
         if self._is_late:
             self._is_late = False
             self.look_again()
-        busy = bool(self._records.swaps)
+        busy = bool(self.records.swaps)
         for late in adoption.loading:
-            if not busy and late.profile.name not in self._records.residents:
-                self._swaps.resumes = late
+            if not busy and late.profile.name not in self.records.residents:
+                self.swaps.resumes = late
                 move = Adopted(late.profile.name, self._fingerprint(late), ready=False, nodes=late.container.nodes)
-                self._adopted(move, late.profile)
-            elif not is_registered(self._tools, late.container) and not self._swaps.continues(late.container.name):
-                work = remove_container(self._tools, late.container, "another engine is being started")
+                self.adopted(move, late.profile)
+            elif not is_registered(self.tools, late.container) and not self.swaps.continues(late.container.name):
+                work = remove_container(self.tools, late.container, "another engine is being started")
                 self._running().create_task(work, name=f"remove {late.container.name}")
 
     def _fingerprint(self, found: AdoptableEngine) -> str:
         """Return the fingerprint by which the scheduler knows the profile, on however many nodes it was started."""
-        known = self._records.profiles.get(found.profile.name)
+        known = self.records.profiles.get(found.profile.name)
         return known.fingerprint if known else found.profile.fingerprint
 
     async def end_unadopted(self, name: str | None) -> None:
         """End the engine that was not adopted because its profile cannot be read; None: all such engines."""
-        registry = self._tools.registry
+        registry = self.tools.registry
         for profile, container in list(registry.unadopted.items()):
-            if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):
+            if name in (None, profile) and await remove_container(self.tools, container, "it was to be stopped"):
                 registry.forget_unadopted(profile)
-        self._tools.guarded.refresh()
+        self.tools.guarded.refresh()
 
     def _leave_unknown(self, adoption: Adoption) -> None:
         for container in adoption.unknown:
             if container.name not in self._unknown:
-                report_unadoptable(self._tools, container, adoption.problems)
+                report_unadoptable(self.tools, container, adoption.problems)
         self._unknown = frozenset(container.name for container in adoption.unknown)
-        self._tools.registry.leave_unadopted(
+        self.tools.registry.leave_unadopted(
             {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
         )
-        if self._unknown and adoption.problems != self._tools.catalog.problems:  # read during the look
+        if self._unknown and adoption.problems != self.tools.catalog.problems:  # read during the look
             self._look_later()
 
     def _look_later(self, pause_s: float = AGAIN_S[0]) -> None:
         self._is_looking = True
 
         async def look() -> None:
-            self._tell(await find_engines_again(self._tools, self._stuck, first_pause_s=pause_s))
+            self.tell(await find_engines_again(self.tools, self.stuck, first_pause_s=pause_s))
 
         self._running().create_task(look(), name="look again")
 
