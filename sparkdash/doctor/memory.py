@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sparkdash.doctor.check import CheckResult, Readings, check, note, ok, require_read, unknown, warn
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import START, TEXT, UNIT, ours
+from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.units import GIB, KIB, gib
 
@@ -27,21 +28,21 @@ RESERVED = 2 * GIB
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
 def memory(readings: Readings) -> Iterator[CheckResult]:
     found = parse_meminfo(readings.file(MEMINFO) or "")
-    total, available = found.get("MemTotal"), found.get("MemAvailable")
-    if total is None or available is None:
-        yield unknown(f"{MEMINFO} lacks MemTotal or MemAvailable.")
-        return
     if huge := found.get("HugePages_Total", 0) * found.get("Hugepagesize", 0):
         yield warn(
             f"{gib(huge)} are kept as huge pages, which no engine uses ({MEMINFO}).",
             "sudo sysctl vm.nr_hugepages=0",
         )
-    reserve = readings.settings.reserve_gib * GIB
+    yield against_reserve(found, readings.settings, "`sparkdash status` shows what holds it.")
+
+
+def against_reserve(found: Mapping[str, int], settings: Settings, look: str) -> CheckResult:
+    """Judge a box's memory by its /proc/meminfo; `look` shows what holds it."""
+    total, available, reserve = found.get("MemTotal"), found.get("MemAvailable"), settings.reserve_gib * GIB
+    if total is None or available is None:
+        return unknown(f"{MEMINFO} lacks MemTotal or MemAvailable.")
     about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve)} ({MEMINFO})"
-    if available < reserve:
-        yield warn(f"{about}: no further engine is admitted.", "`sparkdash status` shows what holds it.")
-    else:
-        yield ok(f"{about}.")
+    return warn(f"{about}: no further engine is admitted.", look) if available < reserve else ok(f"{about}.")
 
 
 @check("handover", "No memory is kept for kexec handover (KHO), where it cannot be pinned.", reads=(MEMINFO,))

@@ -66,12 +66,15 @@ def weights(readings: Readings) -> Iterator[CheckResult]:
             f"Weights are on a network file system: {about}; loads take many times longer.",
             "Set hf_home in config.toml to a folder on a disk of this box.",
         )
-    elif disk.free < FULL:
-        yield fail(f"{about}: no model fits.", "`hf cache ls` shows what could go; or hf_home in config.toml.")
-    elif disk.free < SCARCE:
-        yield warn(f"{about}: a 120B model has about 65 GiB.", "`hf cache ls` shows what could go.")
     else:
-        yield ok(f"{about}.")
+        yield room_for_weights(about, disk.free, "`hf cache ls` shows what could go; or hf_home in config.toml.")
+
+
+def room_for_weights(about: str, free: int, look: str) -> CheckResult:
+    """Judge the free bytes of a disk for weights; `look` shows what could go."""
+    if free < FULL:
+        return fail(f"{about}: no model fits.", look)
+    return warn(f"{about}: a 120B model has about 65 GiB.", look) if free < SCARCE else ok(f"{about}.")
 
 
 SLOW_DISK = 10**9

@@ -171,7 +171,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "no locked memory": (
         {"memlock": {"soft": 8 << 20, "hard": 8 << 20, "uid": 1000}}, "memlock", "NCCL fails or uses TCP", "unlimited"
     ),
-    "full memory": ({"memory": {"meminfo": FULL}}, "memory", "no engine starts", "ps -eo"),
+    "full memory": ({"memory": {"meminfo": FULL}}, "memory", "no further engine is admitted", "ps -eo"),
     "engines end with ssh": (
         {"linger": {**LINGERS, "lingers": False}}, "linger", "engines end when", "ssh -t lab@spark2 'loginctl enable-linger'"
     ),
@@ -294,7 +294,7 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts() -> None:
     )
     found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["memory"])}
     assert found["memory", ("other",)].status is Status.OK
-    assert found["memory", (LOCAL,)].evidence.endswith("(MemAvailable).")
+    assert found["memory", (LOCAL,)].evidence.endswith("(/proc/meminfo).")
 
 
 async def test_a_box_without_python_is_one_finding() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, version_numbers, warn
 from sparkdash.doctor.containers import OLDEST
-from sparkdash.doctor.memory import WEDGED, kept_for_handover
+from sparkdash.doctor.memory import WEDGED, against_reserve, kept_for_handover
 from sparkdash.doctor.nodes.pair import (
     BoxReadings,
     ClusterReadings,
@@ -22,12 +22,12 @@ from sparkdash.doctor.nodes.pair import (
     parse_rdma_ports,
     parse_route_device,
 )
-from sparkdash.doctor.services import FULL, SCARCE
+from sparkdash.doctor.services import room_for_weights
 from sparkdash.domain.cluster import Topology, groups, topology_of
 from sparkdash.domain.node import Link
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.nodes.shared_links import SharedLink, common_links, crowded_networks, network_of
-from sparkdash.units import GIB, duration, gib, size
+from sparkdash.units import duration, gib, size
 
 
 @box_check("podman", "The container runtime is there and new enough.")
@@ -52,18 +52,7 @@ def podman(box: BoxReadings) -> Iterator[CheckResult]:
 @box_check("memory", "Memory that engines can get.", reads=("memory",))
 def memory(box: BoxReadings) -> Iterator[CheckResult]:
     read = parse_meminfo(str(box.section("memory")["meminfo"]))
-    total, available = read.get("MemTotal"), read.get("MemAvailable")
-    if total is None or available is None:
-        yield unknown("/proc/meminfo has no MemAvailable.")
-        return
-    about = f"{gib(available)} of {gib(total)} available"
-    if available < box.settings.reserve_gib * GIB:
-        yield warn(
-            f"{about}, and {box.settings.reserve_gib:g} GiB are kept free: no engine starts.",
-            box.command("ps -eo rss,pid,comm --sort -rss | head"),
-        )
-    else:
-        yield ok(f"{about} (MemAvailable).")
+    yield against_reserve(read, box.settings, box.command("ps -eo rss,pid,comm --sort -rss | head"))
 
 
 @box_check("handover", "No memory is kept for kexec handover (KHO), where RDMA cannot pin it.", reads=("memory",))
@@ -75,15 +64,11 @@ def handover(box: BoxReadings) -> Iterator[CheckResult]:
 def disk(box: BoxReadings) -> Iterator[CheckResult]:
     """Check the free bytes of the fuller of both file systems."""
     free = box.known().disk_free
-    look = box.command("df -h ~ /var/lib/containers; podman image ls")
     if free is None:
         yield unknown("The free space was not told.")
-    elif free < FULL:
-        yield fail(f"{gib(free)} free: no model fits.", look)
-    elif free < SCARCE:
-        yield warn(f"{gib(free)} free: a 120B model has about 65 GiB.", look)
     else:
-        yield ok(f"{gib(free)} free.")
+        look = box.command("df -h ~ /var/lib/containers; podman image ls")
+        yield room_for_weights(f"{gib(free)} free", free, look)
 
 
 @box_check("linger", "Engines and memory guard live on when the last ssh session ends.", reads=("linger",))
