@@ -28,7 +28,6 @@ from sparkdash.supervisor.repair import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.clock import Clock
 from sparkdash.supervisor.state.registry import failure_of
-from sparkdash.supervisor.swap import adopt
 from sparkdash.supervisor.swap.adopt import Adoption, Takeover
 from sparkdash.supervisor.swap.attach import Attachments
 from sparkdash.supervisor.swap.tasks import SwapTasks
@@ -176,7 +175,6 @@ class Actor:
             self._begin_watch(profile)
         if await self.takeover.look(self._running()):
             self._refresh()
-        self._running().create_task(adopt.report_foreign(self._tools), name="tell of foreign containers")
         if self._tools.settings.default is not None:
             self.replace_settings(self._tools.settings)
         self.post(moves.Preload(tuple(preloads)))

@@ -22,7 +22,7 @@ from sparkdash.domain.container import (
     Leftovers,
 )
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import Level, UnadoptedChanged
+from sparkdash.domain.event import UnadoptedChanged
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError, EngineError
 from sparkdash.settings import Settings
@@ -520,9 +520,7 @@ async def test_containers_of_others_are_left_alone(house: Any, foreign_owner: An
     await house.clock.rest()
     assert container.state is ContainerState.RUNNING
     assert house.supervisor.engines == {}
-    (notice,) = house.notices()
-    assert (notice.code, notice.level) == ("foreign_container", Level.INFO)
-    assert "sparkdash-a (image)" in notice.text
+    assert list(await house.supervisor.foreign_containers()) == [ForeignContainer(name="sparkdash-a", image="image")]
 
 
 async def test_of_two_that_run_both_are_adopted(house: Any) -> None:

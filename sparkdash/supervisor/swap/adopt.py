@@ -1,4 +1,4 @@
-"""Containers that are there already: ours of an earlier daemon are adopted or removed; foreign ones are only named."""
+"""Containers that are there already: ours of an earlier daemon are adopted or removed; foreign ones are only shown."""
 
 from __future__ import annotations
 
@@ -222,14 +222,10 @@ async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> 
 
 async def find_foreign(tools: Tools) -> dict[ForeignContainer, set[int]]:
     """Return the foreign containers that run now, with host process ids. Raises HostError when the runtime fails."""
-    found = await _here(tools)
+    here = await tools.runtime.containers({})
+    found = {each.id: one for each in here if (one := as_foreign(each, tools.owner, tools.settings))}
     pids = await asyncio.to_thread(leftovers.processes_in_containers, found.keys()) if found else {}
     return {one: pids[id_] for id_, one in found.items()}
-
-
-async def _here(tools: Tools) -> dict[str, ForeignContainer]:
-    here = await tools.runtime.containers({})
-    return {each.id: one for each in here if (one := as_foreign(each, tools.owner, tools.settings))}
 
 
 def as_foreign(container: ContainerInfo, owner: str, settings: Settings) -> ForeignContainer | None:
@@ -241,14 +237,6 @@ def as_foreign(container: ContainerInfo, owner: str, settings: Settings) -> Fore
     if not (LABEL_PROFILE in container.labels or container.gpu or ports):
         return None
     return ForeignContainer(name=container.name, image=container.image, gpu=container.gpu, ports=ports)
-
-
-async def report_foreign(tools: Tools) -> None:
-    with suppress(SparkdashError):
-        if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
-            held = "What they hold of the memory is not there for our engines."
-            text = f"Not ours, and left alone: {', '.join(found)}. {held}"
-            tools.registry.notice(Level.INFO, "foreign_container", text)
 
 
 @dataclass(kw_only=True, eq=False)
