@@ -211,7 +211,7 @@ async def lease(call: ControlCall, body: LeaseBody) -> LeaseGranted:
     deps = call.deps
     if body.token is None:
         held = deps.exclusive.take(body.holder, body.expected_s)
-        deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} has the box to itself."))
+        deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} took the box for itself."))
     else:
         held = deps.exclusive.renew(body.token, body.expected_s)
     if body.measuring is not None:

@@ -191,7 +191,11 @@ class DashboardPage(FirstRunPage):
     def action_each(self) -> None:
         hero = self.services.view.hero
         self._choose(replace(hero, is_each=not hero.is_each, series=None))
-        self.services.say("The large figure is all requests together." if hero.is_each else "The large figure is each.")
+        self.services.say(
+            "The large figure is all requests together."
+            if hero.is_each
+            else "The large figure is that of each request."
+        )
 
     def action_window(self, by: int) -> None:
         hero = self.services.view.hero
