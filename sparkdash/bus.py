@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator, Callable
 from sparkdash.domain.event import Event, Fact, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.state import Snapshot, replay
 
-JOURNAL = 1024
-"""Number of events that are kept for readers that come back with `since`."""
+JOURNAL = 256
+"""Number of events that are kept for readers that come back with `since`; a sample takes 8 kB."""
 PENDING = 256
 """Number of facts that may wait to be added up."""
 QUEUE = 512
