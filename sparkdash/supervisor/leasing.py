@@ -136,7 +136,7 @@ class Leasing:
         self._busy_remotes: Counter[str] = Counter()
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
         """Profile that each engine was started from, and the model names that it accepts, by profile."""
-        self._relayed_at: dict[str, float] = {}
+        self.relayed_at: dict[str, float] = {}
         """Time of the last byte of ended answers, by profile."""
         self.monotonic = tools.clock.monotonic
         self.over = False
@@ -149,7 +149,7 @@ class Leasing:
         """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
         stays = [claim for claim in self._claims.values() if isinstance(claim, EngineLease) and claim.is_on(engine)]
         heard = [at for stay in stays if (at := stay.heard_at) is not None]
-        if (over := self._relayed_at.get(engine.profile)) is not None:
+        if (over := self.relayed_at.get(engine.profile)) is not None:
             heard.append(over)
         return HeldRequests(len(stays), sum(stay.is_held_up for stay in stays), max(heard, default=None))
 
@@ -203,10 +203,6 @@ class Leasing:
     def leave(self, claim: LeaseClaim) -> None:
         if self._claims.pop(claim.ticket, None) is not None:
             self._leave(claim.ticket, self.monotonic())
-
-    def heard(self, profile: str, at: float) -> None:
-        if at > self._relayed_at.get(profile, 0.0):
-            self._relayed_at[profile] = at
 
     async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
         """Examine an engine that gave a request no answer. Raises EngineError (killed) or UpstreamError (it died)."""
@@ -308,7 +304,8 @@ class EngineLease(LeaseClaim):
     ) -> None:
         self._leasing.leave(self)
         if (at := self.heard_at) is not None:
-            self._leasing.heard(self._lease.profile.name, at)
+            name, relayed_at = self._lease.profile.name, self._leasing.relayed_at
+            relayed_at[name] = max(at, relayed_at.get(name, at))
         if isinstance(error, UpstreamError):
             await self._leasing.broke_off(self._lease, error)
 
