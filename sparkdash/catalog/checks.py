@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sparkdash import redaction
@@ -25,16 +25,32 @@ STARTER_PLACEHOLDERS = frozenset({"port", "name", "cidfile"})
 
 
 def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    server, known = server_of(profile), known_server(profile)
+    server = server_of(profile)
+    yield from _start_problems(section, profile)
+    yield from _port_problems(section, profile, server)
+    yield from _model_problems(section, profile)
+    yield from _routes(section, profile.server or ServerSpec(), server)
+    yield from _figures(section, server)
+
+
+def _start_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     if profile.url is not None:
         hint = "Remove it; a server that runs by itself is `engine: openai`."
         yield section.problem(("url",), "is only for engines 'openai' and 'remote'", hint)
-    command = profile.command or (known.command if known else ())
-    if profile.image is None and not command and not profile.starter:
+    if profile.image is None and not profile.starter and not _command(profile):
         hint = "Name the image; without containers, give `command: [/path/to/program]`."
         yield section.problem(("image",), "is missing, and nothing else says what to start", hint, code="missing")
-    args = {**(known.args if known else {}), **profile.args}
-    words = [*command, *map(str, args.values()), *profile.env.values(), *(known.env.values() if known else ())]
+
+
+def _command(profile: Profile) -> Sequence[str]:
+    known = known_server(profile)
+    return profile.command or (known.command if known else ())
+
+
+def _port_problems(section: Section, profile: Profile, server: ServerSpec) -> Iterator[ProfileProblem]:
+    known = known_server(profile)
+    args, env = ({**known.args}, known.env.values()) if known else ({}, ())
+    words = [*_command(profile), *map(str, (args | profile.args).values()), *profile.env.values(), *env]
     told = any("{port}" in word for word in words)
     if told and profile.server and profile.server.port is not None:
         hint = "Remove one: {port} is a free port of the box, `port` a fixed one inside the container."
@@ -42,13 +58,16 @@ def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProbl
     if server.port is None and not told and not profile.starter:
         hint = "Put {port} into `command` or `args`, or give the fixed port: `server: {port: 8000}`."
         yield section.problem(("server",), "nothing tells on which port the server listens", hint, code="missing")
-    for name in sorted(placeholders([known.command, dict(known.args)] if known else []) - SERVER_PLACEHOLDERS):
-        if name not in profile.models:
-            hint = f"Add `models: {{{name}: {{path: /folder}}}}` or `{{{name}: {{hf: owner/name}}}}`."
-            text = f"{name!r} is missing: {known.title if known else 'the server'} must be given a model"
-            yield section.problem(("models",), text, hint, code="missing")
-    yield from _routes(section, profile.server or ServerSpec(), server)
-    yield from _figures(section, server)
+
+
+def _model_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    known = known_server(profile)
+    if known is None:
+        return
+    for name in sorted(placeholders([known.command, dict(known.args)]) - SERVER_PLACEHOLDERS - {*profile.models}):
+        hint = f"Add `models: {{{name}: {{path: /folder}}}}` or `{{{name}: {{hf: owner/name}}}}`."
+        text = f"{name!r} is missing: {known.title} must be given a model"
+        yield section.problem(("models",), text, hint, code="missing")
 
 
 def _routes(section: Section, own: ServerSpec, server: ServerSpec) -> Iterator[ProfileProblem]:

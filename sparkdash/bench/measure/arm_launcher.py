@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -184,22 +184,27 @@ class _BoxObserver:
 
 
 def read_boxes(sample: Sample | None, engines: Sequence[tuple[str, ...]]) -> BoxReading:
-    """Read the boxes of these engines: the clock is that of the fastest engine's slowest box, as others may rest."""
+    """Read the boxes of these engines."""
     if sample is None:
         return BoxReading()
-    known = _boxes(sample)
-    names = [name for name in dict.fromkeys(chain(*engines)) if name in known]
-    gpus = {name: known[name].gpu or Gpu() for name in names}
-    slowest = (min(gpus[name].sm_clock_mhz or 0 for name in of if name in gpus) for of in engines if {*of} & {*gpus})
-    memories = [known[name].memory or Memory(total=0, available=0, free=0) for name in names]
+    names = {*chain(*engines)}
+    boxes = {name: box for name, box in _boxes(sample).items() if name in names}
+    gpus = {name: box.gpu or Gpu() for name, box in boxes.items()}
+    memories = [box.memory or Memory(total=0, available=0, free=0) for box in boxes.values()]
     return BoxReading(
         at=sample.at,
-        clock_mhz=max(slowest, default=0) or None,
+        clock_mhz=_clock(gpus, engines),
         temperature_c=max((gpu.temperature_c or 0 for gpu in gpus.values()), default=0) or None,
         swap_used=sum(memory.swap_used or 0 for memory in memories),
         available_bytes=min((memory.available for memory in memories), default=None),
         low_power=sample.low_power and LOCAL in names,
     )
+
+
+def _clock(gpus: Mapping[str, Gpu], engines: Sequence[tuple[str, ...]]) -> float | None:
+    """Return the clock of the fastest engine's slowest box, as others may rest."""
+    clocks = ([gpus[name].sm_clock_mhz or 0 for name in nodes if name in gpus] for nodes in engines)
+    return max((min(each) for each in clocks if each), default=0) or None
 
 
 def _boxes(sample: Sample | None) -> dict[str, NodeSample]:

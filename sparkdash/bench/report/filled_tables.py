@@ -46,20 +46,24 @@ def filled_tables(
             texts = tuple(tuple(TableCell(text or table.blank) for text in row) for row in cells)
             yield Grid(head=tuple(table.columns), rows=texts, notes=tuple(notes.texts))
         yield from _lines(above, table.below)
-        blank = [row for row, texts in zip(rows, cells, strict=True) if "" in texts]
-        if commands := dict.fromkeys(row.command for row in blank if row.command):
-            times = {one.command: one.seconds for one in source.report.filling}
-            yield TextBlock(tuple(_missing(one, times.get(one)) for one in commands), Tone.DIM)
+        yield from _missing(source, [row for row, texts in zip(rows, cells, strict=True) if "" in texts])
+
+
+def _missing(source: TableSource, blank: Sequence[RowFiller]) -> Iterator[Block]:
+    """Tell the commands that fill these rows, with their time where this box knows it."""
+    times = {one.command: one.seconds for one in source.report.filling}
+    lines = []
+    for command in dict.fromkeys(row.command for row in blank if row.command):
+        seconds = times.get(command)
+        time = "" if seconds is None else f", about {duration(seconds)}"
+        lines.append(f"Missing{time}: `{command}`")
+    if lines:
+        yield TextBlock(tuple(lines), Tone.DIM)
 
 
 def _lines(filler: RowFiller, templates: Sequence[str]) -> Iterator[Block]:
     if told := tuple(text for one in templates if not _is_gap(text := filler.fill(one))):
         yield TextBlock(told)
-
-
-def _missing(command: str, seconds: float | None) -> str:
-    time = "" if seconds is None else f", about {duration(seconds)}"
-    return f"Missing{time}: `{command}`"
 
 
 def _is_gap(text: str) -> bool:

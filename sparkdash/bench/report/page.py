@@ -71,10 +71,16 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
         return _hint(arm, over_all, metric)
     cells = "judged cells" if len(judged) < len(report.planned()) else "cells"
     text, kept = _found(arm, base, judged, over_all, _speed(over_all, metric), cells)
+    if kept is None:
+        return f"{text}. {_advice(judged)}."
+    if kept != arm:
+        return f"{text}. Keep {kept}."
+    return f"{text}, but fewer of its answers are right. Keep {base}." if _fails(report, arm) else f"{text}. Keep it."
+
+
+def _fails(report: Report, arm: str) -> bool:
     score = report.score(arm)
-    if kept == arm and score and score.verdict and score.verdict.gate is AccuracyGate.FAIL:
-        return f"{text}, but fewer of its answers are right. Keep {base}."
-    return f"{text}. {'Keep it' if kept == arm else f'Keep {kept}' if kept else _advice(judged)}."
+    return bool(score and score.verdict and score.verdict.gate is AccuracyGate.FAIL)
 
 
 def _hint(arm: str, over_all: Verdict, metric: BenchMetric) -> str:

@@ -51,6 +51,18 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
     for other in (str(key) for key in data if key not in ("services", "version", "name")):
         if not other.startswith("x-"):  # parts that services repeat by their anchors
             notes.dropped(other, "belongs to compose; only services become profiles")
+    made = _profiles(services, folder, notes)
+    if not made:
+        lines = (_shown(str(key), body) for key, body in services.items() if isinstance(body, dict))
+        like = podman_line.nearest(lines)
+        raise import_refused(f"No service in the file starts an engine that sparkdash knows.{like}")
+    if name and len(made) == 1:
+        podman_line.rename(made[0], name)
+    return notes.imported("compose file", *podman_line.number_duplicates(made))
+
+
+def _profiles(services: dict[str, Any], folder: str | None, notes: ImportNotes) -> list[dict[str, Any]]:
+    """Make a profile of each service that starts an engine. Raises ProfileError: the first, where none could be made."""
     made, failed = [], None
     for key, body in services.items():
         try:
@@ -60,13 +72,7 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
             notes.unknown(f"services.{key}", f"{error.message} Left out.")
     if failed and not made:
         raise failed
-    if not made:
-        lines = (_shown(str(key), body) for key, body in services.items() if isinstance(body, dict))
-        like = podman_line.nearest(lines)
-        raise import_refused(f"No service in the file starts an engine that sparkdash knows.{like}")
-    if name and len(made) == 1:
-        podman_line.rename(made[0], name)
-    return notes.imported("compose file", *podman_line.number_duplicates(made))
+    return made
 
 
 def _shown(key: str, body: dict[str, Any]) -> str:
@@ -139,14 +145,20 @@ def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], n
     elif key == "volumes":
         for one in value if isinstance(value, list) else ():
             yield from _volume(one, filled, notes)
-    elif key == "gpus" or (key == "deploy" and "nvidia" in str(value)):
+    elif key == "gpus":
         yield "--gpus=all"
-        if key == "deploy" and (others := sorted(set(_keys(value)) - _OF_GPU)):
-            notes.dropped(f"services.{service}.deploy ({', '.join(others)})", "only the GPU of it has a key here")
+    elif key == "deploy" and "nvidia" in str(value):
+        yield "--gpus=all"
+        _note_others(service, value, notes)
     elif key in _WHY:
         notes.dropped(f"services.{service}.{key}", _WHY[key])
     elif key not in ("image", "command", "entrypoint"):
         notes.unknown(f"services.{service}.{key}")
+
+
+def _note_others(service: str, deploy: Any, notes: ImportNotes) -> None:
+    if others := sorted(set(_keys(deploy)) - _OF_GPU):
+        notes.dropped(f"services.{service}.deploy ({', '.join(others)})", "only the GPU of it has a key here")
 
 
 def _repeated(flag: str, values: Iterable[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -122,13 +122,21 @@ def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[li
             name, equals, value = _name_and_value(engine, word)
             key = _key(engine, name, notes)
             values = [value] if equals else []
-            is_bare = equals or (engine.engine.is_bare_flag(key) and not (named or positional))
-            while not is_bare and index < len(words) and _is_value(engine, key, words[index], len(values)):
-                values.append(words[index])
-                index += 1
+            if not equals and (named or positional or not engine.engine.is_bare_flag(key)):
+                values = _first_values(engine, key, words[index:])
+                index += len(values)
             if key:
                 flags.append((key, values))
     return positional, flags
+
+
+def _first_values(engine: EnginePart, key: str, words: Sequence[str]) -> list[str]:
+    values: list[str] = []
+    for word in words:
+        if not _is_value(engine, key, word, len(values)):
+            break
+        values.append(word)
+    return values
 
 
 def _is_flag(word: str) -> bool:

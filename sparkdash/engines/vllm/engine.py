@@ -286,12 +286,16 @@ class Vllm(VllmSurface):
             return [] if words[0] == name else words[:2], words[2:]
         if words[2:3] == ["serve"] and words[1].endswith("/sparkring/toolchain/toolchain.py"):
             return words[:3], words[3:]
-        # An image of one's own has the server for its entrypoint too: its command begins with the server's flags.
-        is_own = "vllm" in image and bool(words[:1]) and words[0].startswith("--") and "--model" in words
-        is_own = is_own or _begins_with_model(words)
-        if is_own or re.search(r"(^|/)vllm-openai(:|@|$)", image):
+        if _is_server_image(words, image):
             return None if words[:1] and words[0] in _OTHER_COMMANDS else ([], words)
         return ([], words[1:]) if words[:1] == ["serve"] and "vllm" in image else None
+
+
+def _is_server_image(words: Sequence[str], image: str) -> bool:
+    """Whether the image's entrypoint is the server: one of one's own is known by a command that begins with flags."""
+    begins_with_flag = bool(words[:1]) and words[0].startswith("--")
+    is_own = ("vllm" in image and begins_with_flag and "--model" in words) or _begins_with_model(words)
+    return is_own or re.search(r"(^|/)vllm-openai(:|@|$)", image) is not None
 
 
 def _is_quiet(profile: Profile) -> bool:
