@@ -46,11 +46,12 @@ def filled_tables(
             texts = tuple(tuple(TableCell(text or table.blank) for text in row) for row in cells)
             yield Grid(head=tuple(table.columns), rows=texts, notes=tuple(notes.texts))
         yield from _lines(above, table.below)
-        yield from _missing(source, [row for row, texts in zip(rows, cells, strict=True) if "" in texts])
+        yield from _missing(source, rows, cells)
 
 
-def _missing(source: TableSource, blank: Sequence[RowFiller]) -> Iterator[Block]:
-    """Tell the commands that fill these rows, with their time where this box knows it."""
+def _missing(source: TableSource, rows: Sequence[RowFiller], cells: Sequence[Sequence[str]]) -> Iterator[Block]:
+    """Tell the commands that fill the blank cells, with their time where this box knows it."""
+    blank = [row for row, texts in zip(rows, cells, strict=True) if "" in texts]
     times = {one.command: one.seconds for one in source.report.filling}
     lines = []
     for command in dict.fromkeys(row.command for row in blank if row.command):

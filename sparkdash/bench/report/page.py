@@ -65,6 +65,11 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     verdicts = _verdicts(report, metric, arm)
     if not verdicts:
         return f"No cell of both {arm} and {base} was measured yet, so nothing can be said."
+    return _of_verdicts(report, metric, arm, verdicts)
+
+
+def _of_verdicts(report: Report, metric: BenchMetric, arm: str, verdicts: Sequence[Verdict]) -> str:
+    base = report.run.baseline
     over_all = next((one.verdict for one in _overall(report, metric) if one.arm == arm), verdicts[0])
     judged = [one for one in verdicts if one.claim is not Conclusion.SCREEN]
     if not judged or over_all.claim is Conclusion.SCREEN:

@@ -48,9 +48,7 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
     services = data.get("services")
     if not isinstance(services, dict) or not services:
         raise import_refused("The file has no `services`.")
-    for other in (str(key) for key in data if key not in ("services", "version", "name")):
-        if not other.startswith("x-"):  # parts that services repeat by their anchors
-            notes.dropped(other, "belongs to compose; only services become profiles")
+    _note_other_parts(data, notes)
     made = _profiles(services, folder, notes)
     if not made:
         lines = (_shown(str(key), body) for key, body in services.items() if isinstance(body, dict))
@@ -61,8 +59,14 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
     return notes.imported("compose file", *podman_line.number_duplicates(made))
 
 
+def _note_other_parts(data: dict[str, Any], notes: ImportNotes) -> None:
+    for other in (str(key) for key in data if key not in ("services", "version", "name")):
+        if not other.startswith("x-"):  # parts that services repeat by their anchors
+            notes.dropped(other, "belongs to compose; only services become profiles")
+
+
 def _profiles(services: dict[str, Any], folder: str | None, notes: ImportNotes) -> list[dict[str, Any]]:
-    """Make a profile of each service that starts an engine. Raises ProfileError: the first, where none could be made."""
+    """Make a profile of each service that starts an engine. Raises ProfileError: the first, where none is made."""
     made, failed = [], None
     for key, body in services.items():
         try:
@@ -137,23 +141,30 @@ def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], n
     if key in _PLAIN and isinstance(value, str | int):
         yield from (_PLAIN[key], filled(value))
     elif key in _LISTED:
-        listed = value if isinstance(value, list) else [value]
-        paths = (one.get("path", "") if isinstance(one, dict) else one for one in listed)
-        yield from _repeated(_LISTED[key], map(filled, paths))
+        yield from _repeated(_LISTED[key], map(filled, _paths(value)))
     elif key == "environment":
         yield from _repeated("--env", map(filled, _environment(value)))
     elif key == "volumes":
-        for one in value if isinstance(value, list) else ():
-            yield from _volume(one, filled, notes)
+        yield from _volumes(value, filled, notes)
     elif key == "gpus":
         yield "--gpus=all"
     elif key == "deploy" and "nvidia" in str(value):
         yield "--gpus=all"
         _note_others(service, value, notes)
-    elif key in _WHY:
+    else:
+        _note_left_out(service, key, notes)
+
+
+def _note_left_out(service: str, key: str, notes: ImportNotes) -> None:
+    if key in _WHY:
         notes.dropped(f"services.{service}.{key}", _WHY[key])
     elif key not in ("image", "command", "entrypoint"):
         notes.unknown(f"services.{service}.{key}")
+
+
+def _paths(value: Any) -> list[Any]:
+    listed = value if isinstance(value, list) else [value]
+    return [one.get("path", "") if isinstance(one, dict) else one for one in listed]
 
 
 def _note_others(service: str, deploy: Any, notes: ImportNotes) -> None:
@@ -181,6 +192,11 @@ def _environment(value: Any) -> list[str]:
             for name, text in value.items()
         ]
     return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _volumes(value: Any, filled: Callable[[Any], str], notes: ImportNotes) -> Iterator[str]:
+    for one in value if isinstance(value, list) else ():
+        yield from _volume(one, filled, notes)
 
 
 def _volume(one: Any, filled: Callable[[Any], str], notes: ImportNotes) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -110,10 +111,9 @@ def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[li
     positional: list[str] = []
     flags: list[tuple[str, list[str]]] = []
     named = not engine.syntax.is_model_positional or any(_names_model(engine, word) for word in words)
-    index = 0
-    while index < len(words):
-        word = words[index]
-        index += 1
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
         if word == "--" or (_VARIABLE.fullmatch(word) and (named or positional)):
             notes.dropped(word, "stands for words that are not in the text")
         elif not _is_flag(word):
@@ -121,21 +121,16 @@ def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[li
         else:
             name, equals, value = _name_and_value(engine, word)
             key = _key(engine, name, notes)
-            values = [value] if equals else []
-            if not equals and (named or positional or not engine.engine.is_bare_flag(key)):
-                values = _first_values(engine, key, words[index:])
-                index += len(values)
-            if key:
-                flags.append((key, values))
+            is_bare = engine.engine.is_bare_flag(key) and not (named or positional)
+            values = [value] if equals else [] if is_bare else _take_values(engine, key, rest)
+            flags += [(key, values)] if key else []
     return positional, flags
 
 
-def _first_values(engine: EnginePart, key: str, words: Sequence[str]) -> list[str]:
+def _take_values(engine: EnginePart, key: str, rest: deque[str]) -> list[str]:
     values: list[str] = []
-    for word in words:
-        if not _is_value(engine, key, word, len(values)):
-            break
-        values.append(word)
+    while rest and _is_value(engine, key, rest[0], len(values)):
+        values.append(rest.popleft())
     return values
 
 
