@@ -184,14 +184,14 @@ def _at(path: Path, told: str) -> Presence:
         broken = _broken(_files(path))
         lacks = (_lacks(path) if not names or any(map(is_weights, names)) else None) or broken
         return Presence(told, not lacks, _bytes(path), lacks, broken is not None)
-    if path.is_file():
-        parts = {path.name, *shard_names(path.name)}
-        here = [file for file in map(path.with_name, parts) if file.is_file()]
-        missing = len(parts) - len(here)
-        size, broken = sum(file.stat().st_size for file in here), _broken(here)
-        lacks = f"{missing} of its parts" if missing else broken
-        return Presence(told, not lacks, size, lacks, broken is not None)
-    return Presence(told, here=False, size=0, lacks="no such file or folder")
+    if not path.is_file():
+        return Presence(told, here=False, size=0, lacks="no such file or folder")
+    parts = {path.name, *shard_names(path.name)}
+    here = split_model_files(path)
+    missing = len(parts) - len(here)
+    size, broken = sum(file.stat().st_size for file in here), _broken(here)
+    lacks = f"{missing} of its parts" if missing else broken
+    return Presence(told, not lacks, size, lacks, broken is not None)
 
 
 def _lacks(folder: Path, quant: str | None = None) -> str | None:

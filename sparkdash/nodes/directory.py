@@ -142,6 +142,10 @@ class NodeDirectory:
         known = {name: self._facts(name) for name in names}
         if len(names) == 1:
             return tuple(self._launch(name, found, None) for name, found in known.items())
+        return self._linked(names, known)
+
+    def _linked(self, names: tuple[str, ...], known: Mapping[str, NodeFacts]) -> tuple[NodeLaunch, ...]:
+        """Return the launches on several nodes, with the links by which they reach each other. Raises HostError."""
         offered = [chosen_links(found.links, self._node(name)) for name, found in known.items()]
         links = common_links(offered)
         if links is None:

@@ -484,10 +484,13 @@ def _lacking(box: BoxReadings, kind: str, value: str) -> str | None:
         names = [f"index {each}" for each in indices]
         fits = not indices or value in map(str, indices)
     else:
-        interfaces = [link.interface for link in box.known().links]
-        names = interfaces if kind == "interface" else [port.hca for port in _ports(box)]
+        names = [link.interface for link in box.known().links] if kind == "interface" else _hcas(box)
         fits = _has_each(names, value)
     return None if fits else (", ".join(names) or "none")
+
+
+def _hcas(box: BoxReadings) -> list[str]:
+    return [port.hca for port in _ports(box)]
 
 
 def _has_each(names: Sequence[str], value: str) -> bool:

@@ -137,15 +137,16 @@ def _unit(cgroup: str, user: str, *, own: bool) -> Owner | None:
 
 def remedy(owner: Owner, pid: int) -> str | None:
     """Command that ends this holder; None if none is advisable. `pid` is its largest process."""
-    plain = _PLAIN.fullmatch(owner.name)
-    if owner.kind is Holder.ENGINE and plain:
-        return f"sparkdash stop {owner.name}"
-    if owner.kind is Holder.CONTAINER and owner.runtime in ("podman", "docker") and plain:
-        return f"{owner.runtime} stop {owner.name}"
-    if owner.kind is Holder.UNIT and plain and not _KEPT.fullmatch(owner.name) and (owner.own or not owner.of_user):
-        return f"{'systemctl --user' if owner.of_user else 'sudo systemctl'} stop {shlex.quote(owner.name)}"
     if owner.kind is Holder.PROGRAM:
         return f"{'' if owner.own else 'sudo '}kill {pid}"
+    if not _PLAIN.fullmatch(owner.name):
+        return None
+    if owner.kind is Holder.ENGINE:
+        return f"sparkdash stop {owner.name}"
+    if owner.kind is Holder.CONTAINER and owner.runtime in ("podman", "docker"):
+        return f"{owner.runtime} stop {owner.name}"
+    if owner.kind is Holder.UNIT and not _KEPT.fullmatch(owner.name) and (owner.own or not owner.of_user):
+        return f"{'systemctl --user' if owner.of_user else 'sudo systemctl'} stop {shlex.quote(owner.name)}"
     return None
 
 
@@ -319,9 +320,6 @@ def _owned(
 ) -> Holding:
     size = host + sum(on_gpu.get(one.pid, 0) for one in members)
     largest = max(members, key=lambda one: one.anonymous + told.get(one.pid, 0))
-    programs: Counter[str] = Counter()
-    for one in members:
-        programs[one.name] += one.anonymous + told.get(one.pid, 0) + 1
     on_the_gpu = [told[one.pid] for one in members if one.pid in told]
     return Holding(
         kind=owner.kind,
@@ -331,11 +329,19 @@ def _owned(
         gpu_bytes=sum(on_the_gpu) if on_the_gpu else None,
         swap_bytes=sum(one.swapped for one in members),
         user=owner.user,
-        what=owner.image or ", ".join(name for name, _ in programs.most_common(3)),
+        what=owner.image or ", ".join(_programs(members, told)),
         processes=len(members),
         pid=largest.pid,
         remedy=remedy(owner, largest.pid) if size >= LARGE or owner.kind is Holder.ENGINE else None,
     )
+
+
+def _programs(members: Iterable[ProcessMemory], told: Mapping[int, int]) -> list[str]:
+    """Name the three programs with the most memory."""
+    found: Counter[str] = Counter()
+    for one in members:
+        found[one.name] += one.anonymous + told.get(one.pid, 0) + 1
+    return [name for name, _ in found.most_common(3)]
 
 
 def _strange_pid(pid: int, told: int, share: int) -> Holding:
