@@ -250,10 +250,10 @@ def _known(keys: tuple[Key, ...], headers: RequestHeaders) -> Key:
 
 def _look(keys: Keyring) -> tuple[Key, ...]:
     try:
-        return tuple(keys.look())
+        return keys.look()
     except SparkdashError as error:
         LOG.warning("the keys cannot be read; the last ones read stay valid", why=error.text())
-        return tuple(keys.last)
+        return keys.last
 
 
 def permitted_name(

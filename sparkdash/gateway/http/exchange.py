@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.http.channel import ClientChannel, ClientGone, ClientStuck, FlowControl
+from sparkdash.gateway.http.channel import ClientChannel, ClientGone
 from sparkdash.gateway.http.headers import (
     VIA,
     HeaderList,
@@ -27,7 +27,7 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.keyring import Key
 from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
-from sparkdash.upstream import EngineRequest, EngineResponse, UpgradedEngine
+from sparkdash.upstream import EngineRequest
 from sparkdash.wire import ResponseHeaders
 from sparkdash.wire.request_channel import Address, RequestHead, by_name
 
@@ -291,12 +291,6 @@ class Exchange:
         """Send a piece of the body; wait while the client is slow."""
         self.channel.write(chunk)
         await self.channel.sent()
-
-    def flow(
-        self, source: EngineResponse | UpgradedEngine, limit_s: float, on_client_stuck: Callable[[ClientStuck], object]
-    ) -> FlowControl:
-        """Join `source` to the client's connection: see FlowControl."""
-        return FlowControl(self.channel, source, limit_s, on_client_stuck)
 
     def finish(self, last: bytes = b"") -> Awaitable[None]:
         """Send the last piece; wait while the client is slow."""

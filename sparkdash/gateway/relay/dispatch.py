@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
-from sparkdash.gateway.http.channel import ClientStuck
+from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.headers import VIA, HeaderPairs, headers_for_engine, via_header
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.prepare import AS_IT_IS, AnswerChanges
@@ -93,7 +93,8 @@ class Tunnel:
         assert client is not None  # noqa: S101 - an engine is asked to switch for such a client alone
         exchange.on_disconnect(lambda _gone: self._over.set())
         try:
-            with exchange.flow(engine, self._context.deps.settings.slow_client_s, self._cancel) as push:
+            limit_s = self._context.deps.settings.slow_client_s
+            with FlowControl(exchange.channel, engine, limit_s, self._cancel) as push:
                 engine.flow(client.pause, client.resume)
                 engine.pour(self._counted(push), self._over.set)
                 client.pour(self._counted(engine.write))

@@ -183,7 +183,7 @@ class Reply:
         self, answer: EngineResponse, sent_at: float, on_client_stuck: Callable[[ClientStuck], object]
     ) -> None:
         row, exchange, stream = self._row, self._exchange, self._framed
-        on_first = partial(row.begins_text, sent_at) if stream else None
+        on_first = partial(row.streams, sent_at) if stream else None
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=on_first)
         note: Callable[[bytes, float], object] = tap.feed
         if (kept := exchange.kept) is not None:
@@ -226,7 +226,8 @@ class Reply:
                 self._check_last_words(piece, push)
             push(piece if splice is None else splice.feed(piece))
 
-        flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, on_client_stuck)
+        limit_s = self._deps.settings.slow_client_s
+        flow = self._flow = FlowControl(self._exchange.channel, answer, limit_s, on_client_stuck)
         with flow as push:
             last = await answer.pour(take)
             note(last, now())

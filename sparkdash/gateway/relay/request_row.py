@@ -148,16 +148,15 @@ class RequestRow:
         """Note the stream that answers, for its progress."""
         self._metered.answer = answer
 
-    def begins_text(self, sent_at: float) -> None:
-        """Mark the first text of an answer to the request that was sent at `sent_at`, by the monotonic clock."""
-        self.streams(self._deps.monotonic() - sent_at)
+    def streams(self, sent_at: float | None) -> None:
+        """Mark the first text of an answer to the request that was sent at `sent_at`, by the monotonic clock.
 
-    def streams(self, ttft_s: float | None) -> None:
-        """Mark the first text; None: bytes pass that nobody reads."""
+        None: bytes pass that nobody reads.
+        """
         facts = self._facts
         facts["state"] = _STREAMING
-        facts["ttft_s"] = ttft_s
-        if ttft_s is not None:
+        if sent_at is not None:
+            facts["ttft_s"] = ttft_s = self._deps.monotonic() - sent_at
             self._metered.began_text(ttft_s)
         if not self._untold:
             self._later()
