@@ -152,17 +152,16 @@ def _show_caches(prune: str | None, *, dry_run: bool, as_json: bool) -> None:
     stay = {one.path: remove(one) for one in old if not dry_run}
     if as_json:
         told = [{**asdict(one), "old": one in old, "removed": stay.get(one.path, "") is None} for one in found]
-        print_json(told)
-        return
+        return print_json(told)
     shown = old if prune else found
-    print_table(
-        ("image", "id", "model", "size", "last start", ""), [_cache_row(one) for one in shown], "<<<>><", ("id",)
-    )
+    head = ("image", "id", "model", "size", "last start", "")
+    print_table(head, [_cache_row(one) for one in shown], "<<<>><", ("id",))
     for path, why in stay.items():
         if why:
             print_note(f"{path} stays: {why}.")
     total = size(sum(one.bytes for one in shown if not stay.get(one.path)))
-    print_text(f"{'Would remove' if dry_run else 'Removed'} {total}." if prune else f"{total} in all.")
+    did = "Would remove" if dry_run else "Removed"
+    return print_text(f"{did} {total}." if prune else f"{total} in all.")
 
 
 def _cache_row(one: CompileCache) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -44,15 +44,21 @@ def fit_table(
     apart = ["" if len(row[0]) <= columns * 5 // 8 else row[0] for row in rows]
     rows = [("", *row[1:]) if name else row for name, row in zip(apart, rows, strict=True)]
     left_out: list[str] = []
-    while True:
-        kept = [i for i, title in enumerate(head) if title not in left_out]
-        shown = [[row[i] for i in kept] for row in rows]
-        lines = format_table([head[i] for i in kept], shown, "".join(align[i] for i in kept))
-        spare = [title for title in least if title not in left_out]
-        if not spare or max(map(len, lines)) <= columns:
-            named = zip(("", *apart), lines, strict=True)
-            return [line for pair in named for line in pair[not pair[0] :]], left_out
-        left_out.append(spare[0])
+    spare = [*least]
+    lines = _format_without((), head, rows, align)
+    while spare and max(map(len, lines)) > columns:
+        left_out.append(spare.pop(0))
+        lines = _format_without(left_out, head, rows, align)
+    named = zip(("", *apart), lines, strict=True)
+    return [line for pair in named for line in pair[not pair[0] :]], left_out
+
+
+def _format_without(
+    titles: Collection[str], head: Sequence[str], rows: Sequence[Sequence[str]], align: str
+) -> list[str]:
+    kept = [i for i, title in enumerate(head) if title not in titles]
+    shown = [[row[i] for i in kept] for row in rows]
+    return format_table([head[i] for i in kept], shown, "".join(align[i] for i in kept))
 
 
 def _wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, columns: int) -> list[str]:

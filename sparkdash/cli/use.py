@@ -138,28 +138,35 @@ def _warn(plan: Plan, world: Snapshot) -> None:
 
 
 def _print_plan(plan: Plan, world: Snapshot) -> None:
+    begins = plan.fits is not False and not (plan.held and not plan.evict)
+    told = [plan.held or "", *(_moves(plan, world) if begins else ()), *_needs(plan, world)]
+    if plan.expected_s and begins:
+        told.append(f"It takes about {duration(plan.expected_s)}.")
+    for text in filter(None, told):
+        print_note(text)
+
+
+def _moves(plan: Plan, world: Snapshot) -> Iterator[str]:
+    for name in plan.evict:
+        yield f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{_busy_text(name, world)}."
+        if reason := plan.reasons.get(name):
+            yield f"  {name}: {reason}."
+    if plan.beside and plan.expected_s != 0:
+        yield f"It runs beside {', '.join(plan.beside)}."
+
+
+def _needs(plan: Plan, world: Snapshot) -> Iterator[str]:
     from sparkdash.domain.phrases import plan_boxes, then_available
 
-    if plan.held:
-        print_note(plan.held)
-    begins = plan.fits is not False and not (plan.held and not plan.evict)
-    for name in plan.evict if begins else ():
-        print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{_busy_text(name, world)}.")
-        if reason := plan.reasons.get(name):
-            print_note(f"  {name}: {reason}.")
-    if plan.beside and plan.expected_s != 0 and begins:
-        print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.fits is False and plan.available_bytes is None:  # no node for it: the refusal that follows says why
         return
     if plan.needs_bytes:  # a server that runs elsewhere takes nothing here
         host = world.daemon.host
         boxes = plan_boxes(plan, host, several=bool(world.nodes))
         where = f" on {'each of ' if len(plan.nodes) > 1 else ''}{boxes}" if boxes else ""
-        print_note(f"It needs {gib(plan.needs_bytes)}{where}; {then_available(plan, host)} will be available.")
+        yield f"It needs {gib(plan.needs_bytes)}{where}; {then_available(plan, host)} will be available."
     if plan.fits is False:
-        print_note("It does not fit.")
-    if plan.expected_s and begins:
-        print_note(f"It takes about {duration(plan.expected_s)}.")
+        yield "It does not fit."
 
 
 def _begun(plan: Plan, *, as_json: bool) -> None:

@@ -200,28 +200,31 @@ class Table(Walked):
             self.post_message(RowMoved(self.cursor))
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        inner = width - 4 if self.framed else width
-        self._rows = [row for row in self.rows(view, inner) if row.contains(self.filter)]
-        if self.sorted_by:
-            rows = [row for row in self._rows if row.stops]
-            self._rows = self.sorted_by.ordered(rows, plain(self.head(inner)))
-        self._settle()
-        room = height - 1 - (2 if self.framed else 0)
+        edges = 2 if self.framed else 0
+        inner, room = width - 2 * edges, height - 1 - edges
+        self._take_rows(view, inner)
         self._scroll(room)
         bar = self._scrollbar(room)
         seen = enumerate(self._rows[self._offset : self._offset + room])
         shown = [self._beside_bar(row, inner) if at in bar else self._styled(row, inner) for at, row in seen]
+        shown = shown or self._empty(view, inner)
         head, place = clip(self.head(inner), inner), self._place(room)
         head = styled(self.sorted_by.marked(plain(head)), Style.DIM) if self.sorted_by else head
-        self._top = 2 if self.framed else 1
-        if self.framed and room < 1:
-            return []  # a part of a frame would look like a broken screen
-        if not self.framed:
+        self._top = 1 + edges // 2
+        if not edges:
             count = styled(f"n={self.count_text(len(self._rows))}", Style.DIM) if place else EMPTY
-            return [_beside(head, (place, count), inner), *(shown or self._empty(view, inner))][:height]
-        body = [head, *(shown or self._empty(view, inner))]
+            return [_beside(head, (place, count), inner), *shown][:height]
+        if room < 1:
+            return []  # a part of a frame would look like a broken screen
         edge = EdgeText(styled(self.title), self.keys if self.has_focus else EMPTY)
-        return frame(body, width, edge, EdgeText(EMPTY, place), height=height, lit=self.has_focus)
+        return frame([head, *shown], width, edge, EdgeText(EMPTY, place), height=height, lit=self.has_focus)
+
+    def _take_rows(self, view: View, width: int) -> None:
+        self._rows = [row for row in self.rows(view, width) if row.contains(self.filter)]
+        if self.sorted_by:
+            rows = [row for row in self._rows if row.stops]
+            self._rows = self.sorted_by.ordered(rows, plain(self.head(width)))
+        self._settle()
 
     def move_to(self, key: str) -> None:
         self.cursor, self._walked = key, True
