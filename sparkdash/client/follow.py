@@ -87,17 +87,6 @@ async def _once(client: AsyncClient, position: _FeedPosition) -> AsyncGenerator[
             yield item
 
 
-async def follow_state(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | None, None]:
-    world: Snapshot | None = None
-    async with aclosing(follow_feed(client, pause=pause)) as items:
-        async for item in items:
-            if isinstance(item, Event) and world is not None:
-                world = apply(world, item)
-            elif isinstance(item, Snapshot):
-                world = item
-            yield None if item is None else world
-
-
 PATIENCE_S = 30.0
 """Seconds without any change after which a swap counts as lost: a restarted daemon forgets those under way."""
 
@@ -107,15 +96,21 @@ Show = Callable[[Snapshot], None]
 async def state_changes(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
     """Yield every state of the daemon from now on. Raises DaemonError for a lost link: a command must not hang."""
     await client.state()  # says better than a silent feed why there is no daemon
-    async with aclosing(follow_state(client)) as changes:
-        async for world in changes:
-            if world is None:
+    world: Snapshot | None = None
+    async with aclosing(follow_feed(client)) as items:
+        async for item in items:
+            if item is None:
                 raise DaemonError(
                     "The daemon went away.",
                     code="daemon_hung_up",
                     hint="`sparkdash status` says whether it is back; what was under way may go on by itself.",
                 )
-            yield world
+            if isinstance(item, Snapshot):
+                world = item
+            elif world is not None:
+                world = apply(world, item)
+            if world is not None:
+                yield world
 
 
 async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause = "user") -> Snapshot:

@@ -7,7 +7,7 @@ import pytest
 from fake_daemon import FakeDaemon, engine, sample, swap
 
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.follow import FIRST_DELAY_S, LONGEST_DELAY_S, follow_feed, follow_state
+from sparkdash.client.follow import FIRST_DELAY_S, LONGEST_DELAY_S, follow_feed, state_changes
 from sparkdash.domain.event import EngineChanged, Event, Level, Notice, SampleTaken, SwapChanged
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
@@ -74,24 +74,22 @@ async def test_another_daemon_means_a_new_snapshot(daemon: FakeDaemon, client: A
 
 async def test_a_gap_brings_a_snapshot(daemon: FakeDaemon, client: AsyncClient) -> None:
     """An event that does not follow is never handed on, so that folding cannot fail."""
-    async with aclosing(follow_state(client, pause=Pauses())) as worlds:
+    async with aclosing(state_changes(client)) as worlds:
         await anext(worlds)
         daemon.set(seq=10)
         daemon.publish(EngineChanged(engine=engine("a")))
         world = await anext(worlds)
-    assert world is not None
     assert (world.seq, set(world.engines)) == (11, {"a"})
 
 
 async def test_skipped_samples_are_no_gap(daemon: FakeDaemon, client: AsyncClient) -> None:
     """Only the latest sample counts, and facts after it follow its number."""
-    async with aclosing(follow_state(client, pause=Pauses())) as worlds:
+    async with aclosing(state_changes(client)) as worlds:
         await anext(worlds)
         daemon.set(seq=10)
         daemon.publish(SampleTaken(sample=sample(at=5.0)), notice("after"))
         await anext(worlds)
         world = await anext(worlds)
-    assert world is not None
     assert world.sample == sample(at=5.0)
     assert [n.text for n in world.notices] == ["after"]
     assert daemon.since == [None]
