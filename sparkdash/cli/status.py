@@ -23,7 +23,7 @@ from sparkdash.cli.output import (
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
 from sparkdash.cli.use import announce_swap
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.units import age, duration, gib, percent
+from sparkdash.units import age, duration, percent
 
 if TYPE_CHECKING:
     from sparkdash.client.client import Client
@@ -338,26 +338,13 @@ def _others(client: Client) -> list[str]:
 
 def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
     from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
-    from sparkdash.domain.phrases import now_available, plan_boxes, then_available
+    from sparkdash.domain.phrases import plan_facts
 
-    host = world.daemon.host
     yield plan.profile
     if plan.held:
         yield from wrap_beside_label(_why_row("held back", ""), plan.held, columns)
     yield from need_lines(plan.need, columns)
-    each = " on each" if len(plan.nodes) > 1 else ""
-    if boxes := plan_boxes(plan, host, several=bool(world.nodes)):
-        yield _why_row("runs on", boxes + (f", the need{each}" if each else ""))
-    yield _why_row("available now", now_available(plan, host))
-    yield _why_row("reserve", f"{gib(plan.reserve_bytes)}, kept free{each} (`reserve_gib` in config.toml)")
-    for name in plan.evict:
-        yield _why_row("leaves", f"{name}: {plan.reasons.get(name, '')}")
-    for name in plan.beside:
-        yield _why_row("stays", name)
-    if plan.evict:
-        yield _why_row("available then", f"{then_available(plan, host)}, without the reserve")
-    if plan.expected_s:
-        yield _why_row("takes about", duration(plan.expected_s))
+    yield from (_why_row(*fact) for fact in plan_facts(plan, world))
     if plan.requests_wait:
         yield from wrap_beside_label(_why_row("requests wait", ""), plan.requests_wait, columns)
     yield plan.verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -364,6 +364,21 @@ def then_available(plan: Plan, host: str) -> str:
     if len(plan.on_nodes) < 2:
         return gib(plan.available_bytes)
     return ", ".join(f"{gib(one.available_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)
+
+
+def plan_facts(plan: Plan, world: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield label and text of where a plan runs, the memory that it finds, who leaves and stays, and its time."""
+    host, each = world.daemon.host, " on each" if len(plan.nodes) > 1 else ""
+    if boxes := plan_boxes(plan, host, several=bool(world.nodes)):
+        yield "runs on", boxes + (f", the need{each}" if each else "")
+    yield "available now", now_available(plan, host)
+    yield "reserve", f"{gib(plan.reserve_bytes)}, kept free{each} (`reserve_gib` in config.toml)"
+    yield from (("leaves", f"{name}: {plan.reasons.get(name, '')}") for name in plan.evict)
+    yield from (("stays", name) for name in plan.beside)
+    if plan.evict:
+        yield "available then", f"{then_available(plan, host)}, without the reserve"
+    if plan.expected_s:
+        yield "takes about", duration(plan.expected_s)
 
 
 def is_silent(state: NodeState) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.node import Diagnosis, Finding, Status
-from sparkdash.domain.phrases import now_available, plan_boxes, start_facts, then_available
+from sparkdash.domain.phrases import plan_boxes, plan_facts, start_facts, then_available
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
@@ -63,25 +63,15 @@ def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
 def need_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     """Format the plan as `sparkdash why` does: need by term, available memory, leaving engines, verdict."""
     room = width - FACT
-    need, host = plan.need, snapshot.daemon.host
+    need = plan.need
     lines: list[Line] = wrap(plan.held, width, Style.WARN) if plan.held else []
     lines += _fact("need", f"{gib(need.total_bytes)}, {need.basis.value}", room)
     for term in need.terms:
         lines += _term(term.name, term.bytes, term.source, room)
     if need.peak_bytes is not None:
         lines += _term("peak", need.peak_bytes, "while it loads", room)
-    each = " on each" if len(plan.nodes) > 1 else ""
-    if boxes := plan_boxes(plan, host, several=bool(snapshot.nodes)):
-        lines += _fact("runs on", boxes + (f", the need{each}" if each else ""), room)
-    lines += _fact("available now", now_available(plan, host), room)
-    lines += _fact("reserve", f"{gib(plan.reserve_bytes)}, kept free{each}", room)
-    for name in plan.evict:
-        lines += _fact("leaves", f"{name}: {plan.reasons.get(name, '')}", room)
-    lines += _fact("stays", ", ".join(plan.beside), room)
-    if plan.evict:
-        lines += _fact("available then", f"{then_available(plan, host)}, without the reserve", room)
-    if plan.expected_s:
-        lines += _fact("takes about", duration(plan.expected_s), room)
+    for label, told in plan_facts(plan, snapshot):
+        lines += _fact(label, told, room)
     return [*lines, EMPTY, *wrap(plan.verdict, width, Style.STRONG)]
 
 
