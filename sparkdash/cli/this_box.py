@@ -9,20 +9,24 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkdash import paths, settings
 from sparkdash.cli.output import print_note, print_text
-from sparkdash.discovery.found import Discovered, SetupStep
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, SetupStep
+from sparkdash.discovery.look import discover
 from sparkdash.discovery.propose import BoxState, StepProposal, attached_profiles, taken_names
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import HostError, ProfileError, SparkdashError, writing
 from sparkdash.paths import LARGE, PYTHON, read_small_text
+from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
 
 if TYPE_CHECKING:
+    from sparkdash.discovery.found import FoundServer
     from sparkdash.settings import Settings
 
 
@@ -51,18 +55,25 @@ def carry_out(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
 
 
 def _attach(proposal: StepProposal, state: BoxState) -> None:
-    """Write the servers' profiles that the step names into the owner's folder, as far as they are not there."""
+    for path in write_attached(state.discovered.servers, proposal.subjects, taken_names(state.profiles)):
+        print_note(f"Wrote {path}")
+
+
+def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken: Collection[str]) -> list[Path]:
+    """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones."""
     from sparkdash.catalog import yaml12
 
     folder = paths.config_dir() / "profiles"
-    for file, profile in attached_profiles(state.discovered.servers, taken_names(state.profiles)):
+    written = []
+    for file, profile in attached_profiles(servers, taken):
         path = folder / file
-        if file not in proposal.subjects or path.exists():
+        if file not in files or path.exists():
             continue
         with writing(path, "unreadable", ProfileError):
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text(yaml12.dump(profile), encoding="utf-8")
-        print_note(f"Wrote {path}")
+        written.append(path)
+    return written
 
 
 def _fetch_model(proposal: StepProposal, *, yes: bool) -> None:
@@ -194,11 +205,29 @@ def _holds(file: Path, text: str) -> bool:
 
 
 class ThisBox:
-    """Clients and commands of the box of this process."""
+    """Looks at the box of this process."""
 
-    async def clients(self) -> tuple[str, ...]:
-        found = await asyncio.to_thread(installed_clients, settings.load_settings())
-        return tuple(sorted(found, key=lambda name: (found[name], name)))
+    def __init__(self) -> None:
+        self._servers: dict[str, FoundServer] = {}
+        self._taken: frozenset[str] = frozenset()
+
+    async def look(self, profiles: Sequence[ProfileSummary]) -> BoxFindings:
+        known = settings.load_settings()
+        found, clients = await asyncio.gather(
+            discover(own_port=known.port), asyncio.to_thread(installed_clients, known)
+        )
+        self._servers, self._taken = {one.url: one for one in found.servers}, taken_names(profiles)
+        return BoxFindings(
+            servers=tuple(_running_server(one, self._taken) for one in found.servers if one.models),
+            configuration=_configuration(found),
+            clients=tuple(sorted(clients, key=lambda name: (clients[name], name))),
+        )
+
+    async def attach(self, server: RunningServer) -> tuple[str, ...]:
+        found = self._servers[server.url]
+        files = [f"{name}.yaml" for name in server.profiles]
+        await asyncio.to_thread(write_attached, [found], files, self._taken)
+        return server.profiles
 
     async def recipe(self, client: str, model: str | None) -> str:
         return await asyncio.to_thread(_recipe, client, model)
@@ -217,6 +246,22 @@ class ThisBox:
                 sys.stdin.readline()
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _running_server(found: FoundServer, taken: frozenset[str]) -> RunningServer:
+    profiles = [str(profile["profile"]) for _, profile in attached_profiles([found], taken)]
+    own = paths.config_dir() / "profiles"
+    attached = all((own / f"{name}.yaml").exists() for name in profiles)
+    return RunningServer(found.kind, found.url, tuple(profiles), attached)
+
+
+def _configuration(found: Discovered) -> str | None:
+    """Return llama-swap's file, while no profile was imported from it."""
+    origins = imported_files()
+    for one in found.files:
+        if one.kind == LLAMA_SWAP and one.path.rpartition("/")[2] not in origins:
+            return one.path
+    return None
 
 
 def _recipe(client: str, model: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,11 +13,31 @@ from sparkdash.domain.state import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class IdleBox:
-    """All that is known for the offers; empty: not known, or not looked for yet."""
+class RunningServer:
+    """Server of another program on this box, with the names of its models as profiles."""
 
+    kind: str
+    url: str
+    profiles: tuple[str, ...]
+    attached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFindings:
+    """Findings of one look at the box."""
+
+    servers: tuple[RunningServer, ...] = ()
+    configuration: str | None = None
+    """llama-swap's file, while no profile was imported from it."""
     clients: tuple[str, ...] = ()
     """Installed clients, those that do not use this gateway yet first."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleBox:
+    """All that is known for the offers; None and empty: not known, or not looked for yet."""
+
+    found: BoxFindings | None = None
     stock: Mapping[str, Stock] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     looking: bool = False
@@ -27,12 +47,18 @@ class IdleBox:
     def count(self, status: Status) -> int:
         return sum(one.status is status for one in self.findings)
 
+    @property
+    def server(self) -> RunningServer | None:
+        """The server to begin with: one without profiles first."""
+        servers = self.found.servers if self.found else ()
+        return min(servers, key=lambda one: one.attached, default=None)
+
 
 class BoxLook(Protocol):
     """Looks at the box that this terminal runs on, and acts on it."""
 
-    async def clients(self) -> tuple[str, ...]:
-        """Return the installed clients, those that do not use this gateway yet first."""
+    async def look(self, profiles: Sequence[ProfileSummary]) -> BoxFindings:
+        """Look once; nothing is changed. `profiles`: those that the daemon has."""
         ...
 
     async def recipe(self, client: str, model: str | None) -> str:
@@ -40,6 +66,14 @@ class BoxLook(Protocol):
 
         Raises:
             SparkdashError: no profile can run.
+        """
+        ...
+
+    async def attach(self, server: RunningServer) -> tuple[str, ...]:
+        """Write a profile for each model of a server; return the names.
+
+        Raises:
+            SparkdashError: the files cannot be written.
         """
         ...
 

@@ -20,6 +20,7 @@ from sparkdash.cli.this_box import ThisBox
 from sparkdash.connect.clients import RECIPES
 from sparkdash.discovery import look
 from sparkdash.domain.metric import Memory
+from sparkdash.errors import ProfileError
 from sparkdash.keyring import Scope, digest, keys_file, read_keys
 
 Run = Callable[..., Any]
@@ -147,23 +148,25 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: Run) -> Any:
     server.server_close()
 
 
-async def test_the_clients_of_this_box_are_found(here: Any) -> None:
-    assert await ThisBox().clients() == ("aider",)
+async def test_a_look_names_the_servers_the_clients_and_what_was_attached_before(here: Any) -> None:
+    box = ThisBox()
+    found = await box.look(())
+    (server,) = found.servers
+    assert server.profiles == ("qwen3-8b", "phi-4")
+    assert not server.attached
+    assert found.clients == ("aider",)
+    assert await box.attach(server) == ("qwen3-8b", "phi-4")
+    assert "model_id: qwen3:8b" in (paths.config_dir() / "profiles" / "qwen3-8b.yaml").read_text()
+    assert (await box.look(())).servers[0].attached
 
 
-def test_a_server_that_runs_is_attached_once(here: Any, sparkdash: Run, nobody: None) -> None:
-    done = sparkdash("setup", "--only", "attach", "--yes")
-    assert done.code == 0, done.err
-    own = paths.config_dir() / "profiles"
-    assert "model_id: qwen3:8b" in (own / "qwen3-8b.yaml").read_text()
-    assert (own / "phi-4.yaml").exists()
-    assert "Wrote" not in sparkdash("setup", "--only", "attach", "--yes").err
-
-
-def test_a_folder_that_cannot_be_written_is_told(here: Any, sparkdash: Run, nobody: None) -> None:
+async def test_a_folder_that_cannot_be_written_is_told(here: Any) -> None:
+    box = ThisBox()
+    (server,) = (await box.look(())).servers
     paths.config_dir().mkdir(parents=True, exist_ok=True)
     (paths.config_dir() / "profiles").write_text("a file where the folder would be")
-    assert "cannot be written" in sparkdash("setup", "--only", "attach", "--yes").err
+    with pytest.raises(ProfileError, match="cannot be written"):
+        await box.attach(server)
 
 
 @pytest.mark.parametrize(("client", "text"), [

@@ -9,9 +9,12 @@ from typing import Any
 from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import EngineKind, ProfileSummary
-from sparkdash.tui.first_run import fitting
+from sparkdash.domain.swap import Plan
+from sparkdash.errors import ProfileError
+from sparkdash.tui.first_run import BoxFindings, RunningServer, fitting
 
 GIB = 2**30
+OLLAMA = RunningServer("Ollama", "http://127.0.0.1:11434", ("qwen3-8b", "gemma4-4b", "phi-4"))
 
 
 def profile(gib: float | None, *, nodes: int = 1, cannot_run: str | None = None, kind: str = "vllm") -> Any:
@@ -29,18 +32,25 @@ def snapshot(*profiles: Any, known: bool = True) -> Any:
 class WatchedBox:
     """A box whose look ends when the test says so."""
 
-    def __init__(self, *clients: str) -> None:
-        self.found = clients
+    def __init__(self, found: BoxFindings | None = None) -> None:
+        self.found = found or BoxFindings()
         self.may_end = asyncio.Event()
         self.done: list[tuple[str, ...]] = []
+        self.refuses: ProfileError | None = None
 
-    async def clients(self) -> tuple[str, ...]:
+    async def look(self, _profiles: Any) -> BoxFindings:
         self.done.append(("look",))
         await self.may_end.wait()
         return self.found
 
     async def recipe(self, client: str, model: str | None) -> str:
         return f"{client} uses {model}"
+
+    async def attach(self, server: RunningServer) -> tuple[str, ...]:
+        if self.refuses:
+            raise self.refuses
+        self.done.append(("attach", server.url))
+        return server.profiles
 
     def run_command(self, command: str) -> None:
         self.done.append(("run", command))
@@ -59,7 +69,7 @@ def test_nothing_is_counted_while_the_memory_is_unknown() -> None:
 
 async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: Any, daemon: Any) -> None:
     """The look goes on behind the first frame, is made once, and adds what it found."""
-    here = WatchedBox("codex", "zed")
+    here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
     daemon.stock = Inventory(stock={box.coder: Stock(image=Item(here=True), weights=Item(here=True, size=1))})
     checks = [Finding(name=str(n), status=s, evidence="") for n, s in enumerate([Status.FAIL, Status.WARN, Status.OK])]
     daemon.diagnosis = Diagnosis(findings=tuple(checks))
@@ -67,9 +77,10 @@ async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: A
         assert "1 no engine runs. p profiles that fit 121.7 GiB (4, 1 already on disk)" in on.rows
         assert "2 point a client. c copies http://127.0.0.1:8484/v1" in on.rows
         assert "3 nothing at hand? d shows all of this on a simulated box" in on.rows
-        assert "looking for clients and faults on this box …" in on.rows
+        assert "looking for servers, clients and faults on this box …" in on.rows
         here.may_end.set()
         await on.settle()
+        assert "a attaches Ollama, port 11434: qwen3-8b and 2 more" in on.rows
         assert "2 point a client. c copies the recipe of codex; again: zed" in on.rows
         assert "! this box D doctor: 1 fault and 1 remark" in on.rows
         await on.later(5)
@@ -77,22 +88,46 @@ async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: A
 
 
 async def test_a_narrow_terminal_keeps_the_keys_and_the_words(stage: Any, box: Any) -> None:
-    here = WatchedBox("codex", "zed")
+    here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
     here.may_end.set()
     async with stage(box.snapshot(engines={}, requests={}), box=here, size=(60, 15)) as on:
+        assert "a attaches Ollama, port 11434: qwen3-8b and 2 more" in on.rows
         assert "2 c copies the recipe of codex; again: zed" in on.rows
 
 
 async def test_a_box_at_work_is_not_looked_at(stage: Any, box: Any) -> None:
     here = WatchedBox()
     async with stage(box.snapshot(), box=here) as on:
-        await on.press("d", "c", "p")
+        await on.press("d", "a", "p")
         assert on.rows[1].startswith("╭ gpt-oss-120b")
         assert here.done == []
 
 
+async def test_one_key_attaches_the_server_that_runs_and_uses_its_first_model(
+    stage: Any, box: Any, daemon: Any
+) -> None:
+    here = WatchedBox(BoxFindings(servers=(OLLAMA,)))
+    here.may_end.set()
+    daemon.plans["qwen3-8b"] = Plan(profile="qwen3-8b", fits=True)
+    async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
+        await on.press("a")
+        assert ("attach", OLLAMA.url) in here.done
+        assert [one for one in daemon.asked if one != ("doctor",)] == [("reload",), ("use", "qwen3-8b")]
+        assert "a uses qwen3-8b of Ollama, port 11434" in on.rows
+
+
+async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stage: Any, box: Any, daemon: Any) -> None:
+    here = WatchedBox(BoxFindings(servers=(OLLAMA,)))
+    here.may_end.set()
+    here.refuses = ProfileError("qwen3-8b.yaml cannot be written: No space left on device.", code="unreadable")
+    async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
+        await on.press("a")
+        assert "qwen3-8b.yaml cannot be written: No space left on device." in on.rows
+        assert ("use", "qwen3-8b") not in daemon.asked
+
+
 async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: Any, daemon: Any) -> None:
-    here = WatchedBox("codex", "zed")
+    here = WatchedBox(BoxFindings(clients=("codex", "zed")))
     here.may_end.set()
     daemon.stock = Inventory(stock={box.coder: Stock(weights=Item(here=True))})
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:

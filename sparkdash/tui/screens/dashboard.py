@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.choices import HeroChoice
-from sparkdash.tui.first_run import fitting, on_disk
+from sparkdash.tui.first_run import RunningServer, fitting, on_disk
 from sparkdash.tui.layout import Contents, Heights, has_two_columns, heights, left_cells
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.page import Page
@@ -35,6 +35,7 @@ class FirstRunPage(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "idle_profiles", "profiles that fit"),
+        Binding("a", "idle_attach", "attach the server that runs"),
         Binding("c", "idle_copy", "copy a recipe"),
         Binding("d", "idle_run('demo')", "simulated box"),
         Binding("i", "idle_run('setup')", "set this box up"),
@@ -56,12 +57,22 @@ class FirstRunPage(Page):
             return _is_idle(self.services.view)
         return super().check_action(action, parameters)
 
+    def action_idle_attach(self) -> None:
+        server = self.services.view.idle.server
+        if server is None:
+            self.services.say("No other server was found on this box.")
+        elif server.attached:
+            self.services.orders.switch(server.profiles[0])
+        else:
+            self._attach_server(server)
+
     def action_idle_copy(self) -> None:
         """Copy the recipe of an installed client, of the next one when pressed again; without one, the address."""
         idle, view = self.services.view.idle, self.services.view
-        if idle.clients:
-            self._copied = (self._copied + 1) % len(idle.clients)
-            self._copy_recipe(idle.clients[self._copied])
+        clients = idle.found.clients if idle.found else ()
+        if clients:
+            self._copied = (self._copied + 1) % len(clients)
+            self._copy_recipe(clients[self._copied])
         elif view.snapshot is not None:
             self.app.copy_to_clipboard(view.snapshot.daemon.url)
             self.services.say(f"Copied {view.snapshot.daemon.url}.")
@@ -88,13 +99,34 @@ class FirstRunPage(Page):
         with suppress(SparkdashError):
             idle = replace(idle, stock=(await services.daemon.inventory()).stock)
             services.set_idle(idle)
-        if box is not None:
+        snapshot = services.view.snapshot
+        if box is not None and snapshot is not None:
             with suppress(SparkdashError):
-                idle = replace(idle, clients=await box.clients())
+                idle = replace(idle, found=await box.look(snapshot.profiles))
                 services.set_idle(idle)
         with suppress(SparkdashError):  # the demo has no doctor
             idle = replace(idle, findings=(await services.daemon.doctor()).findings)
         services.set_idle(replace(idle, looking=False))
+
+    @work(group="first look", exclusive=True)
+    async def _attach_server(self, server: RunningServer) -> None:
+        services = self.services
+        if services.box is None:
+            return
+        try:
+            names = await services.box.attach(server)
+            await services.daemon.reload()
+        except SparkdashError as error:
+            services.say(f"{error.message} {error.hint or ''}".rstrip(), bad=True)
+            return
+        idle = services.view.idle
+        if idle.found is not None:
+            others = tuple(one for one in idle.found.servers if one is not server)
+            attached = replace(server, attached=True)
+            found = replace(idle.found, servers=(*others, attached))
+            services.set_idle(replace(idle, found=found, looking=False))
+        services.say(f"Profiles written: {', '.join(names)}.")
+        services.orders.switch(server.profiles[0])
 
     @work(group="recipe", exclusive=True)
     async def _copy_recipe(self, client: str) -> None:
@@ -121,8 +153,11 @@ class FirstRunPage(Page):
                 table.move_to(first)
 
     def _first_profile(self) -> str | None:
-        """Return a profile whose weights are on this box."""
+        """Return a profile that is ready here: of a server that runs, else with its weights on disk."""
         view = self.services.view
+        server = view.idle.server
+        if server is not None and server.attached:
+            return server.profiles[0]
         found = on_disk(fitting(view.snapshot) or [], view.idle.stock) if view.snapshot else []
         return found[0].name if found else None
 

@@ -17,6 +17,7 @@ from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
 from sparkdash.domain.node import LOCAL, Diagnosis, Finding, NodeState, NodeStatus, Status
 from sparkdash.domain.swap import DefaultProfile, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
+from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
 
 UNKNOWN: dict[str, Any] = {
@@ -27,10 +28,13 @@ UNKNOWN: dict[str, Any] = {
 
 
 class Looking:
-    """A box with two clients."""
+    """A look at this box that finds what it is told."""
 
-    async def clients(self) -> tuple[str, ...]:
-        return ("codex", "zed")
+    def __init__(self, found: BoxFindings) -> None:
+        self.found = found
+
+    async def look(self, _profiles: Any) -> BoxFindings:
+        return self.found
 
 
 def stuck(box: Any) -> Any:
@@ -71,7 +75,9 @@ def empty(box: Any) -> Any:
 
 
 def found_on_the_box(box: Any) -> Looking:
-    return Looking()
+    server = RunningServer("Ollama", "http://127.0.0.1:11434", ("qwen3-8b", "gemma4-4b", "phi-4"))
+    return Looking(BoxFindings(servers=(server,), clients=("codex", "zed"),
+                               configuration="/home/me/llama-swap.yaml"))  # fmt: skip
 
 
 def examined(box: Any, daemon: Any) -> None:
