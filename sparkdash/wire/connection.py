@@ -124,6 +124,7 @@ class ServerState:
         self.over = asyncio.Event()
         for connection in list(self.connections):
             connection.shutdown()
+        await asyncio.sleep(0)  # the loop makes a connection in the turn after it was accepted
         self.note_end()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.over.wait(), limit_s)

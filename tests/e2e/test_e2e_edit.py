@@ -53,7 +53,7 @@ def test_an_edit_of_the_settings_holds_at_once_or_says_that_it_waits(edited: Any
     told = edited.until(lambda state: "restart_needed" in codes(state))
     assert told["guard"]["floors"]["kill"] == 1 << 28
     texts = {notice["code"]: notice["text"] for notice in told["notices"]}
-    assert texts["settings_read"].endswith("its values now apply to reserve_gib, guard_kill_gib.")
+    assert texts["settings_read"].endswith("apply now: reserve_gib, guard_kill_gib.")
     assert texts["restart_needed"].endswith("edited: body_s will apply after a restart of the daemon.")
     edited.until(lambda state: state["sample"]["memory"]["reserve"] == 3 << 30)
     edited.configure(lambda _: before + "reserve_gip = 1\n")

@@ -370,3 +370,35 @@ async def test_the_connections_of_a_server_share_its_turns() -> None:
     assert [client.heard[:15] for client in clients] == [b"HTTP/1.1 200 OK"] * (3 * MOST - 1) + [b""]
     for client in clients[:-1]:
         client.wire.connection_lost(None)
+
+
+class Closing(Client):
+    closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            asyncio.get_running_loop().call_soon(self.wire.connection_lost, None)
+
+
+async def test_a_connection_that_was_accepted_as_the_server_ends_is_answered() -> None:
+    """The loop makes its protocol in the turn after; by then the server had ended, and the request with it."""
+
+    async def serve(line: RequestChannel) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        line.start(200, ANSWER)
+        line.finish(b"")
+
+    server, loop, clients = Server(serve, linger_s=60), asyncio.get_running_loop(), list[Closing]()
+
+    def accepted() -> None:
+        clients.append(Closing(server))
+        loop.call_soon(clients[0].wire.data_received, ASK % 1)
+
+    loop.call_soon(accepted)
+    await server.state.shut_down(60)
+    assert clients[0].heard.startswith(b"HTTP/1.1 200 ")
