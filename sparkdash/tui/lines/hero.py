@@ -114,9 +114,9 @@ def _roofline(view: View, engine: Engine, sample: EngineSample) -> float | None:
 
 def of_roofline(speed: Speed) -> Line:
     """Say how the figure compares with the ceiling; empty while that is unknown, and while several decode."""
-    if not speed.total or not speed.roofline or not speed.comparable or speed.decoding != 1:
+    if not speed.each or not speed.roofline or not speed.comparable or speed.decoding != 1:
         return EMPTY
-    return styled(f"{speed.total / speed.roofline * 100:.0f} % ", Style.PLAIN) + styled("of roofline", Style.DIM)
+    return styled(f"{speed.each / speed.roofline * 100:.0f} % ", Style.PLAIN) + styled("of roofline", Style.DIM)
 
 
 def figure_text(speed: Speed) -> str:
@@ -131,10 +131,13 @@ def figure_text(speed: Speed) -> str:
 
 
 def compared(speed: Speed) -> Line:
-    """Say how the figure compares with one other of the same kind; empty where none is."""
+    """Say how the rate of one request compares with one other of the same kind; empty where none is.
+
+    The total over the last seconds has those in which a lone request did not decode yet.
+    """
     for name, other in (("published", speed.published), ("median", speed.median)):
-        if speed.large and other and speed.comparable and (speed.decoding == 1 or speed.is_each):
-            return styled(f"{speed.large / other * 100:.0f} % of {name}", Style.PLAIN)
+        if speed.each and other and speed.comparable and (speed.decoding == 1 or speed.is_each):
+            return styled(f"{speed.each / other * 100:.0f} % of {name}", Style.PLAIN)
     return EMPTY
 
 
