@@ -247,7 +247,7 @@ def test_every_column_says_what_it_divides() -> None:
 
 
 def test_the_users_suite_judges_the_tokens_of_all_users_together(rehearse: Rehearse) -> None:
-    """One engine serves every second user late; each answer then comes as fast as of two engines."""
+    """Every second user of one engine is served late; each answer then comes as fast as of two engines."""
     arms = [Arm(name="one", profile="coder@spark2"), Arm(name="both", profile="coder")]
     users = [CellKey(suite="users", context=512, output=128, concurrency=count) for count in (1, 8)]
     rates = {arm.name: dict.fromkeys(users, 50.0) for arm in arms}

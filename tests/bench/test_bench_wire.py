@@ -262,7 +262,7 @@ def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
 
 
 def test_the_longest_waits_between_tokens_are_kept() -> None:
-    """One wait of a hundred is longer than the 99th percentile; tokens of one piece have no wait between."""
+    """A single wait of a hundred is longer than the 99th percentile; tokens of one piece have no wait between."""
     ats = [10 * at for at in range(100)] + [2000]
     pieces = [(at, delta(usage=2 * at + 2, content="a") + delta(content="b")) for at in ats]
     assert read_stream(0, pieces).itl_p99_ns == 2000 - 990

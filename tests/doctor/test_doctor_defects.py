@@ -43,7 +43,7 @@ LOST = Holding(kind=Holder.UNACCOUNTED, name="GPU driver or kernel", bytes=34 * 
 
 
 class Defect(NamedTuple):
-    """One defect: the check that finds it, how bad it is, and words of its evidence and of its cure."""
+    """Defect of a box: the check that finds it, how bad it is, and words of its evidence and of its cure."""
 
     plant: Callable[[Any], object]
     check: str

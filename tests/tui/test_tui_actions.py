@@ -112,7 +112,7 @@ async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_p
 
 
 async def test_a_profile_of_the_demo_is_no_file_to_edit(stage: Any, box: Any) -> None:
-    """Its source is the file that ships: a copy would land among the owner's own profiles."""
+    """The source of a demo's profile is the file that ships: a copy would land among the owner's own profiles."""
     world = box.snapshot()
     demo = world.daemon.model_copy(update={"simulated": True})
     async with stage(world.model_copy(update={"daemon": demo})) as on:
