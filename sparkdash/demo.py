@@ -163,12 +163,6 @@ async def _live(folder: Path, options: DemoOptions) -> None:
             source.hang_up()
         await _left(running)
 
-    async def until_let_go(running: daemon.Daemon) -> None:
-        reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        await reader.read()
-        running.server.stop()
-
     load = partial(
         load_settings, host=Settings().host, port=options.port, runtime="process", stop_grace_s=3,
         cache_dir=folder / "cache",
@@ -195,7 +189,7 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         load_catalog=lambda: twins(options.speed, options.nodes),
         simulated=True,
         host=host,
-        extra_tasks=(*tasks, until_let_go) if os.environ.get(LEASH) else tasks,
+        extra_tasks=(*tasks, _until_let_go) if os.environ.get(LEASH) else tasks,
         before_stop=leave,
         stop_engines=True,
     )
@@ -206,6 +200,13 @@ async def _live(folder: Path, options: DemoOptions) -> None:
             raise
         hint = "Another program, perhaps another demo, uses this port. Without --port the demo takes a free one."
         raise HostError(error.message, code=error.code, hint=hint) from None
+
+
+async def _until_let_go(running: daemon.Daemon) -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+    running.server.stop()
 
 
 def _boxes(folder: Path, options: DemoOptions, settings: Settings) -> SimulatedBoxes:

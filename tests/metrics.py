@@ -1,7 +1,7 @@
 """How easy the source tree is to read, in figures: `make metrics`.
 
-Prints lines, files and functions by size, Protocols, modules per folder, class names defined more than once, docstrings that open with a pronoun, long lines, circles of imports,
-complex functions and long parameter lists. `--list NAME` shows the places behind one figure.
+Prints lines, files and functions by size, Protocols, modules per folder, class names defined more than once, docstrings that open with a pronoun, long lines, circles of imports
+and long parameter lists. `--list NAME` shows the places behind one figure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import house  # noqa: E402 - tests/ is no package
 def measure() -> dict[str, list[str]]:
     modules = house.read_tree(ROOT / "sparkdash")
     functions = house.functions(modules)
-    tangled = sorted((f for f in functions if f.complexity > house.COMPLEX), key=lambda f: -f.complexity)
     greedy = sorted((f for f in functions if f.parameters > house.PARAMETERS), key=lambda f: -f.parameters)
     folders = sorted(house.modules_per_folder(modules).items(), key=lambda item: -item[1])
     small = [(m.lines, n) for n, m in modules.items() if m.lines < house.SMALL and not is_package(n, modules)]
@@ -35,7 +34,6 @@ def measure() -> dict[str, list[str]]:
         "long-lines": [f"{n}: {c}" for n, c in house.long_lines(modules).items() for _ in range(c)],
         "circles": [" <-> ".join(names) for names in house.circles(house.imports(modules))],
         "impure": house.impurities(modules),
-        "complex": [f"{each.complexity} {each.place}" for each in tangled],
         "parameters": [f"{each.parameters} {each.place}" for each in greedy],
     }
 
@@ -71,7 +69,6 @@ def summary(found: Mapping[str, list[str]]) -> str:
     text = "\n".join(module.text for module in modules.values())
     folders = house.modules_per_folder(modules)
     largest = max(folders, key=lambda name: folders[name])
-    functions = len(house.functions(modules))
     classes = len({name for module in modules.values() for name in module.public_classes()})
     docstrings = sum(len(list(module.docstrings())) for module in modules.values())
     pure = sum(module.is_pure for module in modules.values())
@@ -86,10 +83,6 @@ def summary(found: Mapping[str, list[str]]) -> str:
         ("docstrings that open with a pronoun", f"{len(found['pronouns'])} of {docstrings}"),
         ("lines over 120 characters", f"{len(found['long-lines'])} of {text.count(chr(10))}"),
         ("circles of imports, types included", str(len(found["circles"]))),
-        (
-            f"functions over complexity {house.COMPLEX}",
-            f"{len(found['complex'])} of {functions} ({len(found['complex']) / functions:.1%})",
-        ),
         (f"functions with more than {house.PARAMETERS} parameters", str(len(found["parameters"]))),
     ]
     return "\n".join(f"{name:<38}{value}" for name, value in rows)

@@ -32,7 +32,6 @@ PRONOUNS = frozenset({
 # fmt: on
 """First words that name nothing a reader can see."""
 LONG_LINE = 120
-COMPLEX = 10
 PARAMETERS = 8
 FOLDER_LIMIT = 25
 """Modules in one folder; a reader takes in no more names at once."""
@@ -209,12 +208,10 @@ def modules_per_folder(modules: Mapping[str, Module]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Function:
-    """Complexity and parameters of a function or method."""
+    """Size and parameters of a function or method; ruff's C90 bounds its complexity."""
 
     place: str
     """`module:line name`."""
-    complexity: int
-    """Independent paths (McCabe 1976): one, and one more per branch, loop, handler, case, comprehension, `and` and `or`."""
     parameters: int
     """Names in the parameter list, without `self` and `cls`."""
     lines: int
@@ -224,7 +221,7 @@ class Function:
 def functions(modules: Mapping[str, Module]) -> list[Function]:
     """Every function and method; one inside another counts for itself."""
     return [
-        Function(f"{name}:{node.lineno} {node.name}", 1 + _branches(node), _parameters(node), _length(node))
+        Function(f"{name}:{node.lineno} {node.name}", _parameters(node), _length(node))
         for name, module in modules.items()
         for node in ast.walk(module.tree)
         if isinstance(node, _FUNCTIONS)
@@ -232,20 +229,6 @@ def functions(modules: Mapping[str, Module]) -> list[Function]:
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
-
-
-def _branches(node: ast.AST) -> int:
-    found = 0
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, _FUNCTIONS):
-            continue
-        found += isinstance(child, _BRANCHES) + _branches(child)
-        if isinstance(child, ast.BoolOp):
-            found += len(child.values) - 1
-        elif isinstance(child, ast.comprehension):
-            found += 1 + len(child.ifs)
-    return found
 
 
 def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

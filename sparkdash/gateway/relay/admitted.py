@@ -29,6 +29,7 @@ from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import (
     PeekedBody,
     fills_in,
+    is_for_responses,
     is_form,
     peek_body,
     priority_word,
@@ -273,6 +274,8 @@ class RequestContext:
 
 
 _GENERIC = EngineKind.GENERIC
+_CHAT = Dialect.CHAT
+"""Looked up here: in the enum that takes as long as three calls, for each request."""
 _MAY_FILL_IN = frozenset({Dialect.COMPLETIONS, Dialect.OTHER})
 AGENT_KEPT = 200
 """Characters of a User-Agent that identify a client."""
@@ -288,7 +291,8 @@ def admit_request(
     """Find what the request's model means, and whether it may have it.
 
     Raises:
-        AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
+        AdmissionError: `model_missing`, `wrong_protocol`, `invalid_priority`, `route_not_served`, `held`, or what a key
+            may not use.
     """
     head, key = exchange.head, exchange.key
     word = None if head.priority is None else priority_word(head.priority)
@@ -302,6 +306,9 @@ def admit_request(
     )
     if peeked.model is None and route.needs_model:
         raise _no_model(route)
+    body = body_share.body
+    if route.dialect is _CHAT and body.find(b'"messages"') < 0 and peeked.model and is_for_responses(body):
+        raise _wrong_protocol(route)
     catalog = deps.catalog()
     asked = route.profile or peeked.model or AUTO
     name, profile = asked, catalog.exactly(asked)
@@ -329,6 +336,14 @@ def _no_model(route: Route) -> AdmissionError:
         f"The request to {route.path} names no model.",
         code="model_missing",
         hint='Add "model": the name of a profile (GET /v1/models lists them), or "auto" for whatever runs now.',
+    )
+
+
+def _wrong_protocol(route: Route) -> AdmissionError:
+    return AdmissionError(
+        f"The request to {route.path} has `input` and no `messages`: it is one for /v1/responses.",
+        code="wrong_protocol",
+        hint="Post it there, or have the client use the chat completions protocol.",
     )
 
 

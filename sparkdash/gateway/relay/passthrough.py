@@ -16,14 +16,14 @@ from typing import Self
 from sparkdash.domain.phrases import held_text, waiting_on, waiting_text
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import RequestState
-from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
+from sparkdash.errors import SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import visible_error
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, ClientStuck
 from sparkdash.gateway.http.exchange import BodyShare, Exchange
-from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
+from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.problems import status_error
-from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
+from sparkdash.gateway.protocol.route import Route, find_route, shows_work
 from sparkdash.gateway.relay import dispatch, fallbacks
 from sparkdash.gateway.relay.admitted import (
     COUNT_TOKENS,
@@ -208,10 +208,6 @@ class KeepAlive:
             self._failed(error)
 
 
-_CHAT = Dialect.CHAT
-"""Looked up here: in the enum that takes as long as three calls, for each request."""
-
-
 async def relay_request(
     deps: Deps,
     exchange: Exchange,
@@ -239,18 +235,14 @@ async def relay_request(
             peeked = PeekedBody(None if route.profile else dispatch.model_in_query(exchange.query))
         else:
             peeked = await read_body(deps, exchange, route, body_share)
-        body = body_share.body
-        if route.dialect is _CHAT and body.find(b'"messages"') < 0 and peeked.model and is_for_responses(body):
-            raise _wrong_protocol(route)
         context = admit_request(deps, exchange, route, body_share, peeked)
         if before is not None and await before(context):
             return
         if context.profile is not None and context.profile.replicas > 1 and route.profile is None:
             context = await on_replica(context, context.profile)
+            await start_replicas(context)
         if route.path == COUNT_TOKENS:
             refuse_count(context.name, deps.catalog(), deps.bus.snapshot)
-        if context.conversation is not None:
-            await start_replicas(context)
         await _Relay(context, on_row).run()
         if exchange.kept is not None and deps.capture is not None:
             await asyncio.to_thread(deps.capture.keep_answer, exchange, route.dialect, deps.clock())
@@ -259,8 +251,7 @@ async def relay_request(
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
     finally:
-        if body_share.taken:
-            body_share.release()
+        body_share.release()
 
 
 async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
@@ -274,14 +265,6 @@ async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[st
         await exchange.refuse(status_error(426, words), route.dialect)
     else:
         await exchange.refuse_method(route.path, allowed, route.dialect)
-
-
-def _wrong_protocol(route: Route) -> AdmissionError:
-    return AdmissionError(
-        f"The request to {route.path} has `input` and no `messages`: it is one for /v1/responses.",
-        code="wrong_protocol",
-        hint="Post it there, or have the client use the chat completions protocol.",
-    )
 
 
 class _Relay:
