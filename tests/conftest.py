@@ -201,6 +201,23 @@ def new_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
             daemon.end()
 
 
+@pytest.fixture
+def new_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts programs, and waits for their first line if they say one; whatever still lives at the test's end is killed."""
+    made: list[subprocess.Popen[str]] = []
+
+    def start(*argv: str, says: bool = True, **how: Any) -> subprocess.Popen[str]:
+        made.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, **how))
+        if says:
+            assert made[-1].stdout.readline()
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
 class HostFs:
     """An empty image: with the host's system folders mounted read-only, any host program runs in it."""
 

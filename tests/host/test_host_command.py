@@ -1,4 +1,4 @@
-"""Children with a deadline, over real processes."""
+"""Children with a deadline, over real processes, and work in threads of its own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import tempfile
+import threading
 from asyncio.subprocess import STDOUT, Process
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -16,23 +18,19 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkdash.host import thread
 from sparkdash.host.command import LineSplitter, child_running, command_output, run_command, stdout_lines
-
-
-async def test_a_command_that_ends() -> None:
-    done = await run_command(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
-    assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
+from sparkdash.host.thread import in_thread
 
 
 async def test_what_a_command_says_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full one podman's list of containers came back empty, with exit code 0."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
-    done = await run_command(["sh", "-c", "echo a; echo b >&2"], deadline_s=60)
-    assert (done.code, done.out, done.err) == (0, "a\n", "b\n")
+    done = await run_command(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
+    assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
 
 
 async def test_a_command_that_hangs_is_killed_with_all_that_it_started() -> None:
-    """A hung podman has children of its own (crun, newuidmap); none is left behind."""
     others = set(psutil.Process().children())
     begun = {each.pid for each in psutil.process_iter()}
     with pytest.raises(TimeoutError):
@@ -47,7 +45,6 @@ async def test_a_command_that_hangs_is_killed_with_all_that_it_started() -> None
 
 
 async def test_what_a_program_prints_is_both_its_streams() -> None:
-    """In the order in which it wrote, in an environment of its own."""
     said = await command_output(["sh", "-c", "echo $A; echo b >&2; exit 3"], deadline_s=60, limit=100, env={"A": "a"})
     assert said == "a\nb\n"
 
@@ -61,14 +58,7 @@ async def test_a_program_that_does_not_end_printing_is_ended() -> None:
     assert set(psutil.Process().children(recursive=True)) <= others
 
 
-async def test_a_program_that_is_not_there() -> None:
-    """The error is the operating system's own: the caller knows what to say."""
-    with pytest.raises(FileNotFoundError):
-        await run_command(["no-such-program"], deadline_s=1)
-
-
 async def test_cancelling_again_and_again_leaves_nothing_behind() -> None:
-    """Every further time it is while the child is waited for: it is over only when the child is, and its pipes are closed."""
     begun: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
 
     async def use() -> None:
@@ -98,7 +88,6 @@ async def test_cancelling_again_and_again_while_the_child_is_made() -> None:
 
 
 async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> None:
-    """Unread output, more than a pipe holds, keeps neither the child nor its pipe alive."""
     async with child_running(["sh", "-c", "echo $$; exec yes"], stderr=STDOUT) as process:
         async for line in stdout_lines(process):
             pid = int(line)
@@ -109,7 +98,6 @@ async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> N
 
 async def test_silence_has_a_limit() -> None:
     async with child_running(["sh", "-c", "printf 'a\nb'; exec sleep 60"], stderr=STDOUT) as process:
-        assert process.stdout is not None
         process.stdout.feed_data(await process.stdout.readexactly(3))  # it is there, however slow the shell was
         said = stdout_lines(process, silence_s=0.05)
         assert await anext(said) == "a"
@@ -152,3 +140,24 @@ def test_chunk_borders_do_not_matter(data: bytes, cuts: list[int]) -> None:
     borders = [0, *sorted(cut for cut in cuts if cut <= len(data)), len(data)]
     chunks = [data[a:b] for a, b in pairwise(borders)]
     assert split(*chunks) == split(data)
+
+
+async def test_work_waits_for_a_thread_that_the_box_cannot_give_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that starts thousands of processes must not end the daemon: it waits, and its deadlines hold."""
+    monkeypatch.setattr(thread, "AGAIN_S", 0.001)
+    start, failures = Thread.start, iter([True, True])
+
+    def none_left(self: Thread) -> None:
+        if next(failures, False):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(Thread, "start", none_left)
+    assert await in_thread(lambda: threading.current_thread().name) == "sparkdash-work"
+    failures = iter(lambda: True, False)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await in_thread(lambda: None)
+    monkeypatch.undo()
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(lambda: 1 / 0)

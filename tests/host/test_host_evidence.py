@@ -6,10 +6,9 @@ import asyncio
 import json
 import os
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from sparkdash.host.processes import proc
 TOKEN = "hf_notarealtokenbutlongenough"
 PROMPT = "my most secret prompt"
 Take = Callable[..., Any]
+Program = Callable[[str, str], Path]
 
 
 @pytest.fixture
@@ -35,18 +35,10 @@ def parent(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tools_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder alone on PATH, with the shell's own; no py-spy of this box is found."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+def take(parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
+    """Take evidence of these pids; the rest of the request as given. No py-spy of this box is found."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
-    return folder
-
-
-@pytest.fixture
-def take(parent: Path, tools_folder: Path) -> Take:
-    """Take evidence of these pids; the rest of the request as given."""
 
     async def taken(*pids: int, **rest: Any) -> Evidence:
         values = {"profile": "gpt", "kind": EngineKind.VLLM, "reason": "no token for 300 s"}
@@ -58,30 +50,9 @@ def take(parent: Path, tools_folder: Path) -> Take:
 
 
 @pytest.fixture
-def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start a Python program that has said that it is there."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(code: str, *argv: str) -> subprocess.Popen[bytes]:
-        program = f"{code}\nprint('there', flush=True)\nimport time\ntime.sleep(300)"
-        made = subprocess.Popen([sys.executable, "-c", program, *argv], stdout=subprocess.PIPE)
-        running.append(made)
-        assert made.stdout
-        assert made.stdout.readline() == b"there\n"
-        return made
-
-    yield start
-    for each in running:
-        each.kill()
-        each.wait()
-        assert each.stdout
-        each.stdout.close()
-
-
-def py_spy(folder: Path, body: str) -> None:
-    file = folder / "py-spy"
-    file.write_text(f"#!/bin/sh\n{body}\n")
-    file.chmod(0o755)
+def pid(new_child: Any) -> int:
+    """A Python process's."""
+    return int(new_child(sys.executable, "-c", "print(flush=True); import time; time.sleep(300)").pid)
 
 
 def files(found: Evidence) -> dict[str, str]:
@@ -94,9 +65,8 @@ def modes(found: Evidence) -> set[int]:
     return {stat.S_IMODE(each.stat().st_mode) for each in (folder, *folder.iterdir())}
 
 
-async def test_every_part_is_there_and_for_its_owner_only(take: Take, child: Any) -> None:
-    one = child("")
-    found = await take(one.pid, log=["INFO 11-23 03:00:00 [core.py:1] hello"], looks=[{"running": 2}])
+async def test_every_part_is_there_and_for_its_owner_only(take: Take, pid: int) -> None:
+    found = await take(pid, log=["INFO 11-23 03:00:00 [core.py:1] hello"], looks=[{"running": 2}])
     assert found.problem is None
     texts = files(found)
     assert set(texts) == {"summary.json", "stacks.txt", "log.txt", "kernel.txt"}
@@ -110,53 +80,47 @@ async def test_every_part_is_there_and_for_its_owner_only(take: Take, child: Any
     assert modes(found) == {0o700, 0o600}
 
 
-async def test_stacks_of_py_spy_are_kept(take: Take, child: Any, tools_folder: Path) -> None:
-    """Asked for one process, without a pause of it."""
-    py_spy(
-        tools_folder,
+async def test_stacks_of_py_spy_are_kept(take: Take, pid: int, program: Program) -> None:
+    program(
+        "py-spy",
         f"""echo "Process 1: vllm serve --hf-token=alsosecret"; echo 'Python v3.12'
         echo "$@"; echo 'Thread 1 (idle): "MainThread" {TOKEN}'""",
     )
-    one = child("")
-    text = files(await take(one.pid))["stacks.txt"]
-    assert f"dump --nonblocking --pid {one.pid}" in text
+    text = files(await take(pid))["stacks.txt"]
+    assert f"dump --nonblocking --pid {pid}" in text
     assert 'Thread 1 (idle): "MainThread" ***' in text
     assert "alsosecret" not in text
 
 
 async def test_a_py_spy_that_hangs_costs_no_other_part(
-    take: Take, child: Any, tools_folder: Path, monkeypatch: pytest.MonkeyPatch
+    take: Take, pid: int, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparkdash.host.evidence.DUMP_S", 0.5)
-    py_spy(tools_folder, f"echo $$ > {tools_folder}/pid; sleep 300 & sleep 300")
-    found = await take(child("").pid)
-    texts = files(found)
+    program("py-spy", f"echo $$ > {tmp_path}/pid; sleep 300 & sleep 300")
+    texts = files(await take(pid))
     assert "py-spy gave no answer within 0.5 s" in texts["stacks.txt"]
     assert "== kernel log since" in texts["kernel.txt"]
-    leader = int((tools_folder / "pid").read_text())
+    leader = int((tmp_path / "pid").read_text())
     async with asyncio.timeout(10):
         while proc.family(leader):  # noqa: ASYNC110 - killed, and on a busy box not yet gone
             await asyncio.sleep(0.01)
 
 
-async def test_a_py_spy_that_talks_without_end_is_cut(take: Take, child: Any, tools_folder: Path) -> None:
-    """50 MB, of which the beginning is of use."""
-    py_spy(tools_folder, "echo 'Thread 1 (active)'; head -c 50000000 /dev/zero | tr '\\0' x")
-    texts = files(await take(child("").pid))
+async def test_a_py_spy_that_talks_without_end_is_cut(take: Take, pid: int, program: Program) -> None:
+    program("py-spy", "echo 'Thread 1 (active)'; head -c 50000000 /dev/zero | tr '\\0' x")
+    texts = files(await take(pid))
     assert "Thread 1 (active)" in texts["stacks.txt"]
     assert sum(map(len, texts.values())) < 2_000_000
 
 
-async def test_a_py_spy_that_may_not_look_says_what_to_do(take: Take, child: Any, tools_folder: Path) -> None:
-    py_spy(tools_folder, "echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1")
-    one = child("")
-    text = files(await take(one.pid))["stacks.txt"]
-    assert f"sudo py-spy dump --nonblocking --pid {one.pid}" in text
+async def test_a_py_spy_that_may_not_look_says_what_to_do(take: Take, pid: int, program: Program) -> None:
+    program("py-spy", "echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1")
+    text = files(await take(pid))["stacks.txt"]
+    assert f"sudo py-spy dump --nonblocking --pid {pid}" in text
     assert "ptrace_scope" in text
 
 
 async def test_prompts_and_tokens_stay_out_of_the_log(take: Take) -> None:
-    """Request lines, dumps after a failed step with what follows them, verbose bodies."""
     log = [
         f"(EngineCore pid=7) ERROR 11-23 03:00:00 [dump_input.py:76] Dumping scheduler output: SchedulerOutput({PROMPT}",
         f"  {PROMPT}",
@@ -190,7 +154,6 @@ async def test_only_the_last_lines_of_the_log_are_kept(take: Take) -> None:
 
 @pytest.mark.parametrize("profile", ["../../etc/passwd", "a/b\0c", "..", "", "x" * 5000, "größe 🙂", "-rf *"])
 async def test_any_name_of_a_profile_makes_a_safe_folder(take: Take, parent: Path, profile: str) -> None:
-    """Inside the folder of incidents, one level deep."""
     found = await take(profile=profile)
     assert os.listdir(parent) == [Path(found.folder or "").relative_to(parent).name]  # noqa: PTH208 - async
 
@@ -202,37 +165,22 @@ async def test_two_at_once_have_a_folder_each(take: Take) -> None:
     assert set(files(first)) == set(files(second))
 
 
-def one_more(parent: Path, at: float) -> Path:
-    made = evidence.create_folder(parent, "a", at)
-    evidence.forget_old(made)
-    return made
-
-
-def test_the_newest_twenty_are_kept_and_nothing_else_is_touched(parent: Path, tmp_path: Path) -> None:
-    """A stranger's file and a link stay."""
+def test_the_newest_twenty_are_kept_and_nothing_else_is_touched(take: Take, parent: Path, tmp_path: Path) -> None:
     parent.mkdir(parents=True)
     (tmp_path / "mine").mkdir()
-    (parent / "notes").mkdir()
-    (parent / "20200101T000000Z-link").symlink_to(tmp_path / "mine")
-    made = [one_more(parent, float(at * 60)) for at in range(25)]
-    kept = set(parent.iterdir())
-    assert kept == {*made[-20:], parent / "notes", parent / "20200101T000000Z-link"}
-
-
-async def test_each_taking_removes_what_is_too_old(take: Take, parent: Path) -> None:
-    """After the new evidence is written: a slow disk costs no part of it."""
-    for at in range(25):
-        evidence.create_folder(parent, "a", float(at * 60))
-    found = await take()
-    assert Path(found.folder or "").name in os.listdir(parent)  # noqa: PTH208 - async
-    assert len(os.listdir(parent)) == 20  # noqa: PTH208 - async
+    others = parent / "notes", parent / "20200101T000000Z-link"
+    others[0].mkdir()
+    others[1].symlink_to(tmp_path / "mine")
+    made = [evidence.create_folder(parent, "a", float(at * 60)) for at in range(25)]
+    found = asyncio.run(take())
+    assert set(parent.iterdir()) == {*made[-19:], Path(found.folder or ""), *others}
 
 
 def test_a_clock_that_was_set_back_does_not_lose_the_newest(parent: Path) -> None:
-    """The folder that is being written stays, whatever its name's place in the order."""
     for at in range(20):
-        one_more(parent, 1e9 + at)
-    newest = one_more(parent, 0.0)
+        evidence.create_folder(parent, "a", 1e9 + at)
+    newest = evidence.create_folder(parent, "a", 0.0)
+    evidence.forget_old(newest)
     assert newest.exists()
     assert len(list(parent.iterdir())) == 20
 
@@ -269,7 +217,6 @@ async def test_a_part_that_hangs_costs_no_other(take: Take, monkeypatch: pytest.
 
 
 async def test_a_taking_that_is_cancelled_leaves_no_task(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that is told to end does not wait for it."""
     before, asked = asyncio.all_tasks(), asyncio.Event()
 
     async def silent(_pids: object) -> str:
@@ -287,7 +234,6 @@ async def test_a_taking_that_is_cancelled_leaves_no_task(take: Take, monkeypatch
 
 @given(st.lists(st.text(max_size=80), max_size=30))
 def test_no_log_trips_its_reader(lines: list[str]) -> None:
-    """A line of the log is a line of the file, and there are no more than there were."""
     kept = evidence.log_lines(lines)
     assert len(kept) <= len(lines)
     assert not [line for line in kept if "\n" in line or "\x1b" in line]

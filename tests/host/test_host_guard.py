@@ -77,24 +77,15 @@ def guarded(box: Box) -> Iterator[Callable[..., tuple[MemoryGuard, queue.Queue[G
 
 
 @pytest.fixture
-def engine() -> Iterator[Callable[..., tuple[subprocess.Popen[str], ContainerInfo]]]:
+def engine(new_child: Any) -> Callable[..., tuple[subprocess.Popen[str], ContainerInfo]]:
     """Starts a process with a child; `own_session` has the child leave its leader's session."""
-    started: list[subprocess.Popen[str]] = []
 
     def start(name: str = "a", *, own_session: bool = False) -> tuple[subprocess.Popen[str], ContainerInfo]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", TREE.format(own=own_session)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
+        code = TREE.format(own=own_session)
+        process = new_child(sys.executable, "-c", code, stdin=subprocess.PIPE, start_new_session=True)
         return process, ContainerInfo(id=f"{name}-id", name=name, state=ContainerState.RUNNING, pid=process.pid)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return start
 
 
 def falling(box: Box, reports: queue.Queue[GuardReport]) -> GuardReport:
@@ -110,12 +101,10 @@ def falling(box: Box, reports: queue.Queue[GuardReport]) -> GuardReport:
 
 def victim(container: ContainerInfo, **facts: Any) -> Victim:
     target = KillTarget.of(container)
-    assert target is not None
     return Victim(container.name, container.name, target.kill, **facts)
 
 
 def test_the_engine_is_killed_with_all_its_processes(box: Box, guarded: Any, engine: Any) -> None:
-    """Also a worker that made itself a session of its own, and nothing but signals is needed for it."""
     guard, reports = guarded()
     process, container = engine(own_session=True)
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -179,7 +168,6 @@ def test_a_guard_that_only_warns_kills_nobody(box: Box, guarded: Any, engine: An
 
 
 def test_other_floors_hold_from_the_next_look_on(box: Box, guarded: Any, engine: Any) -> None:
-    """And whether it warns or acts; one that is on is not switched off, which takes another daemon."""
     guard, reports = guarded(guard="warn")
     process, container = engine()
     box.write(7)
@@ -199,7 +187,6 @@ def test_a_guard_that_is_off_has_no_thread(guarded: Any) -> None:
 
 
 def test_without_an_engine_it_sleeps_and_with_one_it_wakes(box: Box, guarded: Any, engine: Any) -> None:
-    """Short memory is no concern of a guard that has nobody to guard; what was short is over when the last one left."""
     guard, reports = guarded(guard="warn")
     box.write(1)
     process, container = engine()
@@ -212,7 +199,6 @@ def test_without_an_engine_it_sleeps_and_with_one_it_wakes(box: Box, guarded: An
 
 
 def test_a_look_that_fails_is_told_once_and_the_next_one_comes(box: Box, guarded: Any, engine: Any) -> None:
-    """A kernel file that says something else for a moment does not end the guard."""
     guard, reports = guarded()
     process, container = engine()
     (box.proc / "meminfo").write_text("nothing of use\n")
@@ -266,13 +252,11 @@ def until_told(
 def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(
     box: Box, reclaiming: Any, guarded: Any, engine: Any
 ) -> None:
-    """With 60 GiB available; an engine that serves beside it is left alone."""
     (box.proc / "buddyinfo").write_text("Node 0, zone   Normal " + "9 " * 13 + "3\n")
     guard, reports = guarded()
     (serving, beside), (loading, comes) = engine("serves"), engine("loads")
     guard.watch((victim(beside), victim(comes, serves=False, loads=True)))
     report = until_told(reports, reclaiming, 97)
-    assert report is not None
     assert (report.killed.profile, report.wedge.sign, report.processes) == ("loads", "reclaim", 2)
     assert "won back one page of 97" in report.wedge.evidence
     assert report.blocks == 3
@@ -293,7 +277,6 @@ def test_a_guard_that_only_warns_tells_of_a_sign_once(reclaiming: Any, guarded: 
     process, container = engine()
     guard.watch((victim(container, serves=False, loads=True),))
     report = until_told(reports, reclaiming, 97)
-    assert report is not None
     assert (report.killed, report.wedge.sign) == (None, "reclaim")
     assert until_told(reports, reclaiming, 97, patience_s=2) is None
     assert process.poll() is None
@@ -302,7 +285,6 @@ def test_a_guard_that_only_warns_tells_of_a_sign_once(reclaiming: Any, guarded: 
 def test_a_load_is_stopped_when_the_driver_is_refused_memory_and_memory_falls(
     box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under the floor that warns; the line alone stops nobody."""
     monkeypatch.setattr(wedge_signs, "FALL_S", 0.5)
     monkeypatch.setattr(wedge_signs, "APART_S", 0.1)
     guard, reports = guarded()
@@ -325,7 +307,6 @@ def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:
     """The descriptor may mean something else by then."""
     process, container = engine()
     target = KillTarget.of(container)
-    assert target is not None
     assert target.alive
     target.close()
     assert target.kill() == 0
@@ -351,7 +332,6 @@ def test_a_daemon_without_a_free_descriptor_kills_the_engine_all_the_same(
 
 
 def test_a_process_that_has_ended_is_no_target() -> None:
-    """Nor is a container whose runtime tells no pid."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert KillTarget.of(ContainerInfo(id="x", name="x", state=ContainerState.RUNNING, pid=gone.pid)) is None

@@ -1,8 +1,10 @@
-"""Decisions of the memory guard from its readings."""
+"""Decisions of the memory guard from its readings; signs that a box is about to stand still, by published courses of loads."""
 
 from __future__ import annotations
 
-from itertools import count
+from dataclasses import replace
+from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from sparkdash.host.guard_rules import (
     Rules,
 )
 from sparkdash.host.memory.guard_decisions import FROZEN, Victim, cheapest_victim, choose_floors, rule_floors
+from sparkdash.host.memory.wedge_signs import HALF_S, SILENT_S, Sign, Signs, Vitals, Wedge
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -61,12 +64,10 @@ def test_a_spark_has_the_floors_that_its_owners_report() -> None:
 
 
 def test_a_small_box_is_not_held_up_by_a_sparks_floors() -> None:
-    """On 24 GiB with 3 GiB available nothing is short."""
     assert choose_floors(Settings(), 24 * GIB).level(3 * GIB) is GuardLevel.OK
 
 
 def test_a_floor_that_the_owner_sets_counts_as_it_is_and_lifts_the_milder_ones() -> None:
-    """Killing under 20 GiB without holding loads back there would make no sense."""
     found = choose_floors(Settings(guard_kill_gib=20), 24 * GIB)
     assert (found.warn, found.hold, found.kill) == (20 * GIB, 20 * GIB, 20 * GIB)
 
@@ -149,9 +150,9 @@ def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None
 
 
 def test_whoever_serves_nobody_yet_goes_first() -> None:
-    """The one that loads is the one that takes memory, however dear."""
     loading = victim("loads", serves=False, pinned=True, reload_s=None, bytes=None)
     assert cheapest_victim([victim("idle"), loading], GIB) is loading
+    assert cheapest_victim([], GIB) is None
 
 
 @pytest.mark.parametrize(
@@ -172,10 +173,6 @@ def test_whom_it_costs_least(spared: dict[str, Any], goes: dict[str, Any]) -> No
     assert cheapest_victim([other, one], 3 * GIB) is other
 
 
-def test_nobody_there_nobody_goes() -> None:
-    assert cheapest_victim([], GIB) is None
-
-
 @given(st.lists(st.floats(0, 40), min_size=3, max_size=60))
 def test_whatever_memory_does_nobody_is_killed_who_need_not_be(gib: list[float]) -> None:
     """Above the floor only for a fall that reaches it at once, above the hold floor never; and two looks in a row under
@@ -187,3 +184,110 @@ def test_whatever_memory_does_nobody_is_killed_who_need_not_be(gib: list[float])
         assert kill or owed or not (available < 5 and before < 5) or available is gib[0]
         owed = kill or (owed and box.judge.level >= HOLD)
         before = available
+
+
+COURSES = sorted((Path(__file__).parent.parent / "data/wedges").glob("*.txt"))
+LOW = 12 * GIB
+"""The floor under which a Spark's guard warns."""
+
+
+def vitals(row: list[float]) -> Vitals:
+    at, available, free, scanned, reclaimed, stalls, read, faults, lines, said = row
+    return Vitals(
+        at=at,
+        available=int(available * GIB),
+        free=int(free * GIB),
+        scanned=int(scanned),
+        reclaimed=int(reclaimed),
+        stalls=int(stalls),
+        read_bytes=int(read * GIB),
+        faults=int(faults),
+        driver_lines=int(lines),
+        said_at=said,
+    )
+
+
+def course(file: Path) -> tuple[list[str], list[Vitals]]:
+    """Looks half a second apart, and the sign that must be seen."""
+    lines = file.read_text().splitlines()
+    sign = next(line for line in lines if line.startswith("# sign: ")).split()[2:]
+    rows = [[float(word) for word in line.split()] for line in lines if not line.startswith("#")]
+    looks = []
+    for before, after in pairwise(rows):
+        steps = round((after[0] - before[0]) * 2)
+        for step in range(steps):
+            looks.append(vitals([b + (a - b) * step / steps for b, a in zip(before, after, strict=True)]))
+    return sign, [*looks, vitals(rows[-1])]
+
+
+def first(looks: list[Vitals]) -> tuple[float, Wedge] | None:
+    signs = Signs()
+    return next(((look.at, wedge) for look in looks if (wedge := signs.see(look, LOW))), None)
+
+
+@pytest.mark.parametrize("file", COURSES, ids=lambda file: file.stem)
+def test_a_published_course_is_judged_as_it_ended(file: Path) -> None:
+    (sign, *when), looks = course(file)
+    found = first(looks)
+    if sign == "none":
+        assert found is None
+        return
+    assert found is not None
+    at, wedge = found
+    assert wedge.sign is Sign(sign)
+    assert float(when[0]) <= at <= float(when[1])
+
+
+def test_the_words_have_the_figures() -> None:
+    words = {file.stem: found[1].evidence for file in COURSES if (found := first(course(file)[1]))}
+    assert words["reclaim-dsv41"] == "the kernel won back one page of 97 in the last 27s"
+    assert "10 lines" not in words["driver-vllm56824"]
+    assert "the driver was refused memory" in words["driver-vllm56824"]
+    assert "for 5m00s nothing was read" in words["livelock-mmap"]
+
+
+@pytest.mark.parametrize("file", COURSES, ids=lambda file: file.stem)
+def test_a_kernel_that_tells_none_of_it_gives_no_sign(file: Path) -> None:
+    _, looks = course(file)
+    nothing = {"free": None, "scanned": None, "reclaimed": None, "stalls": None, "read_bytes": None, "faults": None}
+    found = first([replace(look, **nothing) for look in looks])
+    assert found is None or found[1].sign is Sign.DRIVER
+
+
+def test_a_load_that_goes_on_writing_lines_is_in_no_livelock() -> None:
+    _, looks = course(next(file for file in COURSES if file.stem == "livelock-mmap"))
+    assert first([replace(look, said_at=look.at - 30) for look in looks]) is None
+    assert first([replace(look, said_at=None) for look in looks]) is None
+
+
+def test_what_was_seen_of_an_earlier_load_says_nothing_of_the_next() -> None:
+    _, looks = course(next(file for file in COURSES if file.stem == "reclaim-dsv41"))
+    signs = Signs()
+    until = next(index for index, look in enumerate(looks) if look.at > 600 + 2 * HALF_S - 5)
+    assert not any(signs.see(look, LOW) for look in looks[:until])
+    signs.reset()
+    assert not any(signs.see(look, LOW) for look in looks[until : until + 40])
+    counted = Signs()
+    counted.see(replace(looks[0], driver_lines=9), LOW)
+    assert counted.see(replace(looks[20], driver_lines=1, available=2 * GIB), LOW) is not None
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 120), st.floats(0, 120), st.integers(0, 10**7), st.floats(0.1, 1), st.integers(0, 100)),
+        min_size=2,
+        max_size=60,
+    )
+)
+def test_no_course_gives_a_sign_where_the_kernel_wins_a_tenth_and_the_load_speaks(
+    steps: list[tuple[float, float, int, float, int]],
+) -> None:
+    signs, scanned, reclaimed, stalls = Signs(), 0, 0, 0
+    for number, (available, free, looked, won, waited) in enumerate(steps):
+        scanned, reclaimed, stalls = scanned + looked, reclaimed + int(looked * won) + 1, stalls + waited
+        at = number * SILENT_S / 10
+        look = Vitals(
+            at=at, available=int(available * GIB), free=int(free * GIB), scanned=scanned, reclaimed=reclaimed,
+            stalls=stalls, read_bytes=0, faults=0, said_at=at,
+        )  # fmt: skip
+        assert signs.see(look, LOW) is None

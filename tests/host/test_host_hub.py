@@ -1,4 +1,4 @@
-"""Weights from a hub over real HTTP: what is planned, what comes, what is kept when it is cut, and what goes wrong."""
+"""Weights and their headers from a hub over real HTTP: what is planned, what comes, what is kept when it is cut, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import aclosing
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_hub import FakeHub, Repo
 from huggingface_hub import constants
+from refusals import refused
 
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
+from sparkdash.host import hub_download
 from sparkdash.host.hub_download import DownloadMeter, Hub, as_host_error, wanted_files
 from sparkdash.host.local_weights import find_weights
 from sparkdash.host.memory.page_cache import cached_bytes
@@ -93,7 +96,6 @@ async def test_the_token_goes_to_the_hub_and_not_to_its_storage(hub: FakeHub, mi
 
 
 async def test_what_is_here_is_not_fetched_twice(hub: FakeHub, mine: Hub) -> None:
-    """Also when the repository has moved on to a commit with the same weights."""
     await fetched(mine)
     hub.asked.clear()
     hub.repos["org/big"] = Repo({**FILES, "config.json": b'{"new": 1}'}, commit="b" * 40)
@@ -104,7 +106,6 @@ async def test_what_is_here_is_not_fetched_twice(hub: FakeHub, mine: Hub) -> Non
 
 
 async def test_a_cut_download_goes_on_where_it_ended(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
-    """The rest is asked for with a range, the plan counts what came, and half a model is not here."""
     await cut(mine, hub, after=500_000)
     found = find_weights(REF, tmp_path)
     assert (found.here, found.lacks) == (False, "not in the cache")
@@ -120,7 +121,6 @@ async def test_a_cut_download_goes_on_where_it_ended(hub: FakeHub, mine: Hub, tm
 
 
 async def test_a_storage_that_does_not_resume_begins_again(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
-    """The file is right all the same, and no more than everything is counted."""
     await cut(mine, hub, after=500_000)
     hub.ranges = False
     steps = await fetched(mine)
@@ -129,14 +129,12 @@ async def test_a_storage_that_does_not_resume_begins_again(hub: FakeHub, mine: H
 
 
 async def test_a_beginning_that_is_not_the_files_is_thrown_away(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
-    """A resumed file is hashed; the next call fetches it anew."""
     await cut(mine, hub, after=500_000)
     (part,) = (p for p in (tmp_path / "hub/models--org--big/blobs").glob("*.incomplete") if p.stat().st_size > 9000)
     with part.open("r+b") as file:
         file.write(b"not these bytes")
-    with pytest.raises(HostError, match="arrived damaged") as caught:
+    with refused("weights_damaged", "arrived damaged"):
         await fetched(mine)
-    assert caught.value.code == "weights_damaged"
     await fetched(mine)
     assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
 
@@ -156,14 +154,12 @@ async def test_without_xet_such_a_file_is_refused_with_the_reason(
 ) -> None:
     monkeypatch.setattr("sparkdash.host.hub_download.OVER_HTTP", 500_000)
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 500_000)
-    with pytest.raises(HostError, match="which the hub serves through xet only") as caught:
+    with refused("xet_missing", "which the hub serves through xet only"):
         await fetched(mine)
-    assert caught.value.code == "xet_missing"
 
 
 @pytest.mark.parametrize("begun", [b"", MEGABYTE[:300_000]])
 async def test_what_came_is_not_left_in_the_page_cache(hub: FakeHub, begun: bytes) -> None:
-    """Also not by hashing a file that was resumed."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         mine = Hub(Path(folder), endpoint=hub.url)
         (big,) = (file for file in (await mine.plan([REF]))[0].files if file.path == SHARDS[0])
@@ -184,9 +180,8 @@ async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, 
     part.parent.mkdir(parents=True)
     with part.open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(HostError, match="already fetching org/big") as caught:
+        with refused("weights_busy", "already fetching org/big"):
             await fetched(mine)
-    assert caught.value.code == "weights_busy"
 
 
 @pytest.mark.parametrize(("where", "status", "headers", "code", "told"), [
@@ -201,25 +196,22 @@ async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, 
 async def test_a_refusal_is_one_sentence_and_what_to_do(
     hub: FakeHub, mine: Hub, where: str, status: int, headers: dict[str, str], code: str, told: str
 ) -> None:
-    """Without the token, without an address."""
     hub.refusals[where] = (status, headers)
-    with pytest.raises(HostError) as caught:
+    with refused(code) as caught:
         await fetched(mine)
     text = caught.value.text()
-    assert caught.value.code == code
     assert told in text
     assert TOKEN not in text
     assert "http" not in text
 
 
-async def test_a_revision_that_is_not_there(mine: Hub) -> None:
-    with pytest.raises(HostError, match="org/big has no revision v9"):
-        await fetched(mine, ModelRef(hf="org/big", revision="v9"))
-
-
-async def test_a_name_that_no_model_can_have(mine: Hub) -> None:
-    with pytest.raises(HostError, match="cannot be the name of a model on the hub"):
-        await fetched(mine, ModelRef(hf="a/b/c"))
+@pytest.mark.parametrize(("ref", "told"), [
+    (ModelRef(hf="org/big", revision="v9"), "org/big has no revision v9"),
+    (ModelRef(hf="a/b/c"), "cannot be the name of a model on the hub"),
+], ids=str)  # fmt: skip
+async def test_a_model_that_no_hub_can_have(mine: Hub, ref: ModelRef, told: str) -> None:
+    with pytest.raises(HostError, match=told):
+        await fetched(mine, ref)
 
 
 async def test_without_a_network(tmp_path: Path) -> None:
@@ -230,11 +222,8 @@ async def test_without_a_network(tmp_path: Path) -> None:
 
 async def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub, tmp_path: Path) -> None:
     mine = Hub(tmp_path, endpoint=hub.url, free=lambda _: 1000)
-    with pytest.raises(
-        HostError, match=r"MiB of weights are missing, but the disk of .* has only 1 KiB free"
-    ) as caught:
+    with refused("disk_full", r"MiB of weights are missing, but the disk of .* has only 1 KiB free"):
         mine.check_space(await mine.plan([REF]))
-    assert caught.value.code == "disk_full"
     Hub(tmp_path, endpoint=hub.url).check_space(await mine.plan([REF]))
     assert hub.got("GET", "/resolve/") == []
 
@@ -245,15 +234,12 @@ async def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub, 
     (OSError("Consistency check failed: https://cdn/signed"), "hub_unreachable"),
 ], ids=str)  # fmt: skip
 def test_the_disks_own_troubles(error: OSError, code: str) -> None:
-    """Each has its sentence; the library's own words are not repeated."""
-    with pytest.raises(HostError) as caught, as_host_error("org/big", "main"):
+    with refused(code) as caught, as_host_error("org/big", "main"):
         raise error
-    assert caught.value.code == code
     assert "signed" not in caught.value.text()
 
 
 def test_which_files_an_engine_reads() -> None:
-    """Safetensors at the root leave out all other weights; without them all stay; a quantisation picks its own."""
     both = ["config.json", "model.safetensors", "metal/model.bin", "original/a.safetensors", "pytorch_model.bin"]
     assert wanted_files(both) == ["config.json", "model.safetensors"]
     ggufs = ["a-Q4_K_M.gguf", "a-Q8_0.gguf", "README.md"]
@@ -263,7 +249,6 @@ def test_which_files_an_engine_reads() -> None:
 
 
 def test_the_rate_is_of_the_last_seconds() -> None:
-    """Bytes received divided by the window's seconds; what was here already is in no rate."""
     now = [0.0]
     meter = DownloadMeter(1000, 600, lambda: now[0])
     assert (meter.now().came_bytes, meter.now().bytes_per_s) == (400, None)
@@ -273,3 +258,80 @@ def test_the_rate_is_of_the_last_seconds() -> None:
         bar.update(10)
     told = meter.now()
     assert (told.came_bytes, told.bytes_per_s, told.eta_s) == (600, 10.0, 40.0)
+
+
+CONFIG = {
+    "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "max_position_embeddings": 2048,
+}  # fmt: skip
+
+
+def shard(**tensors: list[int]) -> bytes:
+    """The first bytes of a safetensors file; the hub has more, which nobody may ask for."""
+    entries, at = {}, 0
+    for name, shape in tensors.items():
+        end = at + 2 * prod(shape)
+        entries[name.replace("__", ".")] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+MANY = {f"model__layers__0__w{number}": [4, 4] for number in range(2000)}
+MODELS = {
+    "org/one": {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": shard(lm_head__weight=[1000, 64])},
+    "org/two": {
+        "config.json": json.dumps(CONFIG).encode(),
+        "hf_quant_config.json": b'{"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}',
+        "model.safetensors.index.json": json.dumps({"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}).encode(),
+        "a.safetensors": shard(lm_head__weight=[1000, 64]),
+        "b.safetensors": shard(**MANY),
+    },
+    "org/bare": {"README.md": b"# nothing"},
+    "org/half": {"config.json": json.dumps(CONFIG).encode()},
+    "org/torn": {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": (99).to_bytes(8, "little") + b"{"},
+    "org/odd": {"config.json": b"[1]"},
+}  # fmt: skip
+
+
+REFUSALS = {"/org/gated/": (403, {"X-Error-Code": "GatedRepo"}), "/org/broken/": (500, dict[str, str]())}
+
+
+@pytest.fixture(scope="module")
+def header_hub() -> Iterator[str]:
+    with FakeHub({name: Repo(files) for name, files in MODELS.items()}, REFUSALS) as made:
+        yield made.url
+
+
+def test_one_file_is_read_from_its_header(header_hub: str) -> None:
+    """The weights behind it are not there, so they cannot have been asked for."""
+    found = hub_download.read_weight_headers("org/one", endpoint=header_hub)
+    assert (found.origin, found.bytes.head, found.parameters) == ("org/one", 128000, 64000)
+    assert found.kv_bytes_per_token() == 2 * 2 * 2 * 16 * 2
+
+
+def test_all_shards_of_an_index_are_read_with_their_quantization(header_hub: str) -> None:
+    found = hub_download.read_weight_headers("org/two", endpoint=header_hub)
+    assert (found.bytes.head, found.bytes.dense) == (128000, 2000 * 32)
+    assert (found.quantization, found.kv_dtype) == ("nvfp4", "fp8")
+
+
+@pytest.mark.parametrize(("name", "code", "told"), [
+    ("org/nosuch", "weights_unknown", "The hub has no model org/nosuch"),
+    ("org/gated", "weights_gated", "org/gated is gated"),
+    ("org/broken", "hub_unreachable", "answered 500 for org/broken"),
+    ("org/bare", "weights_unreadable", "org/bare has no config.json"),
+    ("org/half", "weights_unreadable", "org/half has no model.safetensors"),
+    ("org/torn", "weights_unreadable", "malformed header"),
+    ("org/odd", "weights_unreadable", "config.json of org/odd holds no JSON object"),
+    ("not a name", "weights_unknown", "cannot be the name of a model on the hub"),
+])  # fmt: skip
+def test_what_the_hub_does_not_give_is_said_in_our_words(header_hub: str, name: str, code: str, told: str) -> None:
+    with refused(code, told) as error:
+        hub_download.read_weight_headers(name, endpoint=header_hub)
+    assert "http" not in error.value.text()
+
+
+def test_no_hub_is_told_at_once() -> None:
+    with pytest.raises(HostError, match="The hub cannot be reached"):
+        hub_download.read_weight_headers("org/one", endpoint="http://127.0.0.1:1")

@@ -42,17 +42,13 @@ BOX = Box(Path("/images"), 50 * GIB, 20 * GIB)
 def test_steps_are_read_with_their_stage_and_the_share_that_is_over() -> None:
     reader = BuildReader("localhost/a:1")
     first = reader.feed("[1/2] STEP 1/4: FROM scratch AS one")
-    assert first is not None
     assert (first.stage, first.stages, first.number, first.of, first.fraction) == (1, 2, 1, 4, 0)
     assert reader.feed("--> 9eb29cb6e5c") is None
     last = reader.feed("[2/2] STEP 3/4: RUN make")
-    assert last is not None
     assert (last.text, last.fraction, last.cached) == ("RUN make", 0.75, False)
     cached = reader.feed("--> Using cache ca78fa7662d0ed6a")
-    assert cached is not None
     assert (cached.text, cached.cached) == ("RUN make", True)
     plain = reader.feed("STEP 2/3: RUN x")
-    assert plain is not None
     assert plain.fraction == pytest.approx(1 / 3)
 
 
@@ -93,7 +89,6 @@ def test_the_digest_is_of_what_the_image_is_made_from_alone() -> None:
 def test_labels_come_back_as_they_were_given() -> None:
     labels = build_labels(REPO, profile="a", digest="d", version="1")
     known = read_provenance(labels, created="2026", architecture="arm64")
-    assert known is not None
     assert (known.digest, known.profile, known.source, known.revision) == ("d", "a", REPO.repo, COMMIT)
     assert read_provenance({"maintainer": "x"}, created=None, architecture=None) is None
 
@@ -221,8 +216,6 @@ def test_the_keeper_ends_the_tree_when_its_input_ends() -> None:
     """However the parent ended: the kernel closes the pipe."""
     words = [sys.executable, build_keeper.__file__, "sh", "-c", TREE]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
         pid = int(process.stdout.readline().split()[1])
         found = tree_of(pid)
         process.stdin.close()

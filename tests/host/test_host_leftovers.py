@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,22 +65,10 @@ ID = "6843b982b10397a483bcb2004af42f2d8017c961dd803fe0956216b12f9209c6"
 
 
 @pytest.fixture
-def orphan() -> Iterator[Callable[..., int]]:
+def orphan(new_child: Any) -> Callable[..., int]:
     """A process in a session of its own, with this mark; its pid."""
-    made: list[subprocess.Popen[bytes]] = []
-
-    def start(mark: str) -> int:
-        env = {**os.environ, ENV_MARK: mark}
-        argv = [sys.executable, "-S", "-c", "import signal; print(flush=True); signal.pause()"]
-        made.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, start_new_session=True))
-        assert made[-1].stdout
-        made[-1].stdout.readline()
-        return made[-1].pid
-
-    yield start
-    for process in made:
-        process.kill()
-        process.communicate()
+    words = (sys.executable, "-S", "-c", "import signal; print(flush=True); signal.pause()")
+    return lambda mark: new_child(*words, env={**os.environ, ENV_MARK: mark}, start_new_session=True).pid
 
 
 def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"", state: str = "S") -> None:
@@ -101,7 +90,6 @@ def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"",
     ],
 )
 def test_a_container_is_known_by_its_control_group(tmp_path: Path, cgroup: str) -> None:
-    """Both programs, both managers of groups, rootless too."""
     planted(tmp_path, 7, cgroup=cgroup)
     assert set(leftovers.processes_of_engine("us/x", ID, tmp_path)) == {7}
 
@@ -133,13 +121,11 @@ def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, mon
     ],
 )
 def test_what_is_not_the_containers_is_left_alone(tmp_path: Path, cgroup: str, container: str | None) -> None:
-    """The monitor, and every case in which the id tells too little to kill by."""
     planted(tmp_path, 7, cgroup=cgroup)
     assert leftovers.processes_of_engine("us/x", container, tmp_path) == {}
 
 
 def test_the_mark_in_its_environment_tells_an_engine(tmp_path: Path) -> None:
-    """Exactly this engine's: neither another's nor one whose name begins alike; and all of an owner's at once."""
     for pid, value in {5: "us/x", 6: "us/x2", 7: "them/x", 8: ""}.items():
         planted(tmp_path, pid, environ=f"A=1\0{ENV_MARK}={value}\0B=2\0".encode())
     assert set(leftovers.processes_of_engine("us/x", None, tmp_path)) == {5}
@@ -183,7 +169,6 @@ async def test_a_look_that_is_late_finds_nobody(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]) -> None:
-    """The same number, another birth: a stranger."""
     pid = orphan("us/stranger")
     left = await ending.end_processes({pid: "another-boot:1"})
     assert left.ended == left.stuck == ()
@@ -191,7 +176,6 @@ async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]
 
 
 def test_a_seccomp_profile_is_the_boxes_own_with_io_uring_allowed(tmp_path: Path) -> None:
-    """Wherever the default names these calls; nothing else of it changes."""
     default, made = tmp_path / "default.json", tmp_path / "made" / "profile.json"
     rules = [{"names": ["read", "io_uring_setup"], "action": "SCMP_ACT_ERRNO"}, {"names": ["write"], "action": "x"}]
     default.write_text(json.dumps({"defaultErrnoRet": 38, "syscalls": rules}))
@@ -218,7 +202,6 @@ def test_a_hanging_run_of_a_killed_daemon_ends_with_its_helpers(tmp_path: Path) 
     words = ["podman", "run", "--label=sparkdash.owner=me"]
     daemon = f"import subprocess; subprocess.Popen({words}, executable='/bin/sh', start_new_session=True)"
     with subprocess.Popen([sys.executable, "-c", daemon], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as killed:
-        assert killed.stdout is not None
         hanging, helper, monitor = map(int, (killed.stdout.readline() + killed.stdout.readline()).split())
         killed.wait()
         try:

@@ -40,7 +40,6 @@ class Sudo:
 
 
 async def test_it_is_started_once_for_all_who_ask_at_the_same_time(unit: Path) -> None:
-    """Without a password, by the very words that the rule allows; who goes away meanwhile ends it for nobody."""
     sudo = Sudo(CommandResult(0, "", ""))
     helper = MemoryHelper(unit, start=sudo, uid=1000)
     both = [asyncio.create_task(helper.run()) for _ in range(2)]
@@ -56,7 +55,6 @@ async def test_it_is_started_once_for_all_who_ask_at_the_same_time(unit: Path) -
 
 
 async def test_it_tells_why_it_did_not_run(unit: Path, tmp_path: Path) -> None:
-    """Refused, not there, no sudo, too late: nothing is raised, and nothing freed is claimed."""
     refused = Sudo(CommandResult(1, "", "sudo: a password is required\n"))
     missing = Sudo(FileNotFoundError(2, "No such file or directory"))
     late = Sudo(TimeoutError())
@@ -109,7 +107,6 @@ def test_root_gets_no_rule() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
-    """systemd reads every line, and knows each of them."""
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if helper.NAME in line]
     assert not ours

@@ -1,4 +1,4 @@
-"""Files in the page cache: counted, dropped, and read beside it."""
+"""Files in the page cache: counted, dropped, read beside it; and who has them open, as this kernel tells it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import ctypes
 import hashlib
 import mmap
 import os
-import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparkdash.domain.profile import ModelRef
 from sparkdash.host import local_weights
+from sparkdash.host.inotify import FileOpens, OpenReport
 from sparkdash.host.memory import page_cache
 from sparkdash.host.memory.page_cache import WINDOW, Uncached, flush_uncached, read_uncached
 from sparkdash.units import MIB
@@ -30,21 +33,6 @@ def resident(file: Path) -> int:
         del start
     assert not failed, os.strerror(ctypes.get_errno())
     return sum(flag & 1 for flag in seen)
-
-
-def test_a_real_file_is_advised_and_its_content_stays(tmp_path: Path) -> None:
-    """The call is real; its neighbour keeps its pages. (A file system in memory has nothing to let go of.)"""
-    old, other = tmp_path / "old.safetensors", tmp_path / "other.safetensors"
-    for file in (old, other):
-        file.write_bytes(b"w" * MIB)
-        with file.open("rb+") as opened:
-            os.fsync(opened.fileno())
-        assert file.read_bytes()
-    before = resident(other)
-    page_cache.forget_up_to([old], MIB, limit_s=5)
-    assert resident(old) <= before
-    assert resident(other) == before
-    assert old.read_bytes() == b"w" * MIB
 
 
 def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> None:
@@ -75,9 +63,8 @@ def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> 
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
     """A folder on a file system that can let go of pages; none in memory can."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
 
 
 def cached_file(path: Path, size: int = 4 * MIB) -> Path:
@@ -88,21 +75,21 @@ def cached_file(path: Path, size: int = 4 * MIB) -> Path:
     return path
 
 
-def counted(file: Path) -> int | None:
+def cached(file: Path) -> int:
     with file.open("rb") as opened:
-        return page_cache.cached_bytes(opened.fileno())
+        found = page_cache.cached_bytes(opened.fileno())
+    if found is None:
+        pytest.skip("this kernel does not count cached pages")
+    return found
 
 
 def test_files_are_forgotten_until_enough_is_let_go(on_disk: Path) -> None:
-    """Later files stay cached; an uncached one costs nothing and counts for nothing. mincore agrees with the count."""
     first, second, third = (cached_file(on_disk / name) for name in ("a", "b", "c"))
-    if counted(first) is None:
-        pytest.skip("this kernel does not count cached pages")
-    if page_cache.forget(first) and counted(first):
+    if page_cache.forget(first) and cached(first):
         pytest.skip("this file system keeps its pages")
     assert page_cache.forget_up_to([first, on_disk / "gone", second, third], 3 * MIB, limit_s=5) == 4 * MIB
     assert [resident(file) * mmap.PAGESIZE for file in (first, second, third)] == [0, 0, 4 * MIB]
-    assert counted(third) == 4 * MIB
+    assert cached(third) == 4 * MIB
 
 
 def test_what_cannot_be_counted_is_not_made_up(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,24 +103,8 @@ def test_what_cannot_be_counted_is_not_made_up(on_disk: Path, monkeypatch: pytes
 SIZE = 4 * WINDOW
 
 
-@pytest.fixture
-def file() -> Iterator[Path]:
-    """A name on a file system that can let go of pages."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        yield Path(folder) / "weights"
-
-
-def cached(file: Path) -> int:
-    with file.open("rb") as opened:
-        found = page_cache.cached_bytes(opened.fileno())
-    if found is None:
-        pytest.skip("this kernel does not count cached pages")
-    return found
-
-
-def test_what_is_read_goes_and_none_of_it_is_missing(file: Path) -> None:
-    """While it is read no more than a window is cached, with what the kernel reads ahead."""
-    block = os.urandom(MIB)
+def test_what_is_read_goes_and_none_of_it_is_missing(on_disk: Path) -> None:
+    file, block = on_disk / "weights", os.urandom(MIB)
     file.write_bytes(block * (SIZE // MIB) + b"end")
     flush_uncached(file)
     assert cached(file) == 0
@@ -147,10 +118,9 @@ def test_what_is_read_goes_and_none_of_it_is_missing(file: Path) -> None:
     assert cached(file) == 0
 
 
-def test_what_is_written_goes_and_none_of_it_is_missing(file: Path) -> None:
-    """Window by window, also where the writer goes on where another ended."""
+def test_what_is_written_goes_and_none_of_it_is_missing(on_disk: Path) -> None:
+    file, block = on_disk / "weights", os.urandom(MIB)
     file.write_bytes(b"begun")
-    block = os.urandom(MIB)
     with file.open("ab") as opened:
         written = Uncached(opened)
         most = 0
@@ -179,7 +149,67 @@ def test_the_disks_rate_is_that_of_a_file_that_nobody_has_in_memory(
     with mapped.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as pages:
         assert sum(pages[:: mmap.PAGESIZE]) >= 0  # touched, so that the kernel may not drop them
         found = page_cache.measure_disk_rate(on_disk.iterdir())
-    assert found is not None
     assert (found.file, found.bytes) == (str(free), 2 * MIB)
     assert page_cache.kept_disk_rate() == pytest.approx(found.bytes / found.s)
     assert page_cache.measure_disk_rate([small]) is None
+
+
+READ = "import sys; f = open(sys.argv[1], 'rb', 0); f.read(int(sys.argv[2])); print(flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "w.gguf"
+    made.write_bytes(b"w" * 12_345)
+    return made
+
+
+def test_an_open_and_its_end_are_told_and_its_position_between(file: Path, tmp_path: Path, new_child: Any) -> None:
+    def reader(size: int) -> subprocess.Popen[str]:
+        """A process that has read so much and holds the file open."""
+        return new_child(sys.executable, "-c", READ, str(file), str(size), stdin=subprocess.PIPE)
+
+    with FileOpens([file, tmp_path / "gone"]) as opens:
+        ((number, size),) = opens.sizes.items()
+        assert size == 12_345
+        assert list(opens.reports()) == []
+        first = reader(5_000)
+        assert list(opens.reports()) == [OpenReport(number, opened=True)]
+        assert opens.positions({first.pid}) == {number: 5_000}
+        slower = reader(4_000)
+        assert opens.positions({first.pid, slower.pid, 2**22 + 1}) == {number: 4_000}
+        assert opens.positions(set()) == {}
+        for each in (first, slower):
+            each.communicate()
+        assert list(opens.reports())[-1] == OpenReport(number, opened=False)
+
+
+def test_a_mapping_ends_the_open_not_the_descriptor(file: Path) -> None:
+    """A loader that maps its file closes the descriptor at once."""
+    with FileOpens([file]) as opens:
+        (number,) = opens.sizes
+        with file.open("rb") as opened:
+            mapped = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
+        assert list(opens.reports()) == [OpenReport(number, opened=True)]
+        mapped.close()
+        assert list(opens.reports()) == [OpenReport(number, opened=False)]
+
+
+def test_a_reader_past_the_cache_has_no_position(file: Path) -> None:
+    """Direct I/O leaves nothing to let go of."""
+    with FileOpens([file]) as opens:
+        (number,) = opens.sizes
+        proc = file.parent / "proc"
+        (proc / "7/fd").mkdir(parents=True)
+        (proc / "7/fdinfo").mkdir()
+        (proc / "7/fd/3").symlink_to(file)
+        for flags, found in (("0100000", {number: 77}), ("0140000", {}), ("rubbish", {})):
+            (proc / "7/fdinfo/3").write_text(f"pos:\t77\nflags:\t{flags}\nmnt_id:\t1\n")
+            assert opens.positions({7}, proc) == found
+
+
+def test_nothing_stays_open(file: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with FileOpens([file]):
+        assert len(list(Path("/proc/self/fd").iterdir())) == before + 2
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

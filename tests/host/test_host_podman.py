@@ -89,6 +89,15 @@ def test_reading_and_ending() -> None:
     assert argv.stop("podman", "n", 30) == ["podman", "stop", "-t", "30", "n"]
     assert argv.remove("podman", "n") == ["podman", "rm", "--force", "--volumes", "-t", "0", "n"]
     assert argv.remove("docker", "n") == ["docker", "rm", "--force", "--volumes", "n"]
+    assert argv.wait("podman", "n", soon=False) == [
+        "podman",
+        "wait",
+        "--interval",
+        "1s",
+        "n",
+    ]  # it polls while it waits
+    assert argv.wait("podman", "n", soon=True) == ["podman", "wait", "--interval", "50ms", "n"]
+    assert argv.wait("docker", "n", soon=False) == ["docker", "wait", "n"]
 
 
 def test_the_pasted_text_is_the_argv() -> None:
@@ -99,13 +108,6 @@ def test_the_pasted_text_is_the_argv() -> None:
     assert "-e 'A=two words'" in lines
     assert "localhost/vllm-turbo:dual serve /models/qwen" in lines
     assert """--speculative-config '{"method":"eagle3"}'""" in lines
-
-
-def test_waiting_looks_once_a_second_where_that_can_be_said() -> None:
-    """podman polls while it waits; docker is told by its daemon and knows no interval."""
-    assert argv.wait("podman", "c", soon=False) == ["podman", "wait", "--interval", "1s", "c"]
-    assert argv.wait("podman", "c", soon=True) == ["podman", "wait", "--interval", "50ms", "c"]
-    assert argv.wait("docker", "c", soon=False) == ["docker", "wait", "c"]
 
 
 ANSWERED_SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
@@ -153,9 +155,6 @@ def test_start_times_and_states_of_other_versions() -> None:
     infos = answers.containers(json.dumps([later, CREATED, odd]))
     assert [info.started_at for info in infos] == [1795244600.0, None, None]
     assert [info.state.value for info in infos] == ["running", "created", "unknown"]
-
-
-def test_nothing_found() -> None:
     assert answers.containers("") == answers.containers("[]") == []
 
 
@@ -186,9 +185,8 @@ def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None
 
 def test_an_unknown_complaint_keeps_its_words() -> None:
     log = 'time="2026-11-21T07:03:20Z" level=warning msg="Error validating CNI config file"\n'
-    error = answers.start_failed(
-        "podman", ANSWERED_SPEC, CommandResult(125, "", log + "Error: something new " + "x" * 1000)
-    )
+    said = log + "Error: something new " + "x" * 1000
+    error = answers.start_failed("podman", ANSWERED_SPEC, CommandResult(125, "", said))
     assert error.code == "runtime_failed"
     assert "something new" in error.message
     assert "CNI" not in error.message
@@ -217,7 +215,6 @@ def test_what_a_start_lacks_is_told_before_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(podman_host, "CDI_FOLDERS", (cdi,))
     spec = SPEC.replace(mounts=(Mount(source=str(there), target="/models"), Mount(source="volume", target="/v")))
     lacks = podman_host.lacking("podman", spec)
-    assert lacks is not None
     assert (lacks.code, str(cdi) in lacks.message, "nvidia-ctk" in (lacks.hint or "")) == ("no_gpu_device", True, True)
     assert podman_host.lacking("docker", spec) is None
     cdi.mkdir()
@@ -225,7 +222,6 @@ def test_what_a_start_lacks_is_told_before_it(tmp_path: Path, monkeypatch: pytes
     assert podman_host.lacking("podman", spec) is None
     there.rmdir()
     gone = podman_host.lacking("podman", spec)
-    assert gone is not None
     assert (gone.code, str(there) in gone.message) == ("mount_missing", True)
 
 
@@ -281,7 +277,6 @@ def test_docker_is_heard_without_its_advice() -> None:
     ],
 )
 def test_an_image_that_is_not_made_for_this_processor(words: str) -> None:
-    """A refused pull says what kind of image to look for, and not that the registry may be out of reach."""
     error = answers.not_fetched("podman", "ghcr.io/a/b:1", words)
     assert words in error.message
     assert "linux/arm64" in (error.hint or "")
@@ -394,6 +389,5 @@ def test_a_literal_secret_is_not_on_the_command_line_either(program: str) -> Non
 
 
 async def test_a_process_prints_it_masked(tmp_path: Path) -> None:
-    """`sparkdash use NAME --dry-run` with plain processes."""
     made = ContainerSpec(name="a", image=None, argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
     assert await Process(tmp_path).command(made) == ["env", "HF_TOKEN=***", "A=1", "x"]

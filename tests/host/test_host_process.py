@@ -1,23 +1,27 @@
-"""Plain processes: what the runtimes' common tests cannot see."""
+"""Plain processes: what the runtimes' common tests cannot see; and their activity, as the kernel tells it."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from sparkdash.domain.container import ContainerSpec, ContainerState
 from sparkdash.errors import HostError
 from sparkdash.host import log_limit
-from sparkdash.host.processes import proc
+from sparkdash.host.processes import activity, proc
 from sparkdash.host.processes.process import Process, ProcessRecord, ProcessRecords
 
 STAY = "sleep 300 & wait"
@@ -60,7 +64,6 @@ def first_thread_ended(pid: int | None) -> bool:
 
 
 async def test_the_exit_code_of_another_daemons_child_is_unknown(tmp_path: Path) -> None:
-    """Only a parent learns it: None when seen, -1 when waited for; the end itself is noticed."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     killed_daemon(tmp_path, f"read x < {gate}; exit 3")
@@ -70,7 +73,6 @@ async def test_the_exit_code_of_another_daemons_child_is_unknown(tmp_path: Path)
     async with asyncio.timeout(20):
         assert await waiter == -1
     info = await runtime.inspect("n")
-    assert info is not None
     assert (info.state, info.exit_code) == (ContainerState.EXITED, None)
     await runtime.stop("n", grace_s=0)
 
@@ -118,17 +120,14 @@ async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -
 
 @pytest.mark.parametrize(("boot", "earlier"), [(None, 1), ("another-boot", 0)])
 async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path, boot: str | None, earlier: int) -> None:
-    """A record whose pid is of a process born at another time, or after a restart of the box: stop touches nobody."""
     runtime, records = Process(tmp_path), ProcessRecords(tmp_path)
     stranger = await runtime.start(spec(STAY))
     now = records.get("qwen3.5-a")
-    assert now is not None
     assert stranger.pid is not None
     own_boot, _, ticks = now.birth.rpartition(":")
     records.put(now.model_copy(update={"birth": f"{boot or own_boot}:{int(ticks) - earlier}"}))
     assert await runtime.pids("qwen3.5-a") == set()
     info = await runtime.inspect("qwen3.5-a")
-    assert info is not None
     assert (info.state, info.exit_code) == (ContainerState.EXITED, None)
     await runtime.stop("qwen3.5-a", grace_s=0)
     assert runs(stranger.pid)
@@ -145,9 +144,8 @@ async def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden"])
 async def test_names_are_no_paths(tmp_path: Path, name: str) -> None:
-    with pytest.raises(HostError) as caught:
+    with refused("bad_name"):
         await Process(tmp_path).inspect(name)
-    assert caught.value.code == "bad_name"
 
 
 async def test_records_and_logs_are_the_owners_alone(tmp_path: Path) -> None:
@@ -160,9 +158,8 @@ async def test_records_and_logs_are_the_owners_alone(tmp_path: Path) -> None:
 
 async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HostError, match="file/processes") as caught:
+    with refused("state_unwritable", "file/processes"):
         await Process(tmp_path / "file/processes").start(spec("exit 0"))
-    assert caught.value.code == "state_unwritable"
 
 
 async def test_an_engine_that_cannot_be_written_down_is_not_started(
@@ -177,9 +174,8 @@ async def test_an_engine_that_cannot_be_written_down_is_not_started(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(HostError, match="No space left on device") as caught:
+    with refused("disk_full", "No space left on device"):
         await runtime.start(spec(STAY))
-    assert caught.value.code == "disk_full"
     assert [runs(pid) for pid in begun] == [False]
     assert ProcessRecords(tmp_path).all() == []
     monkeypatch.setattr(Path, "write_text", write)
@@ -211,7 +207,6 @@ async def test_the_tail_of_a_log_whose_last_line_is_open(tmp_path: Path) -> None
 
 
 async def test_a_log_keeps_its_limit_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that was written goes; who writes it and who follows it go on."""
     monkeypatch.setattr(log_limit, "LIMIT", 512 * 1024)
     runtime, go, more = Process(tmp_path / "runtime"), tmp_path / "go", tmp_path / "more"
     for fifo in (go, more):
@@ -250,14 +245,94 @@ async def test_pulling_is_done_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"argv": ("sleep", "a\0b")}, {"env": {"A=B": "c"}}])
 async def test_what_no_program_can_be_given_is_told(tmp_path: Path, wrong: dict[str, Any]) -> None:
     """A NUL in a word or a variable named with "=" is a mistake in a profile, and no more."""
-    with pytest.raises(HostError) as caught:
+    with refused("command_missing"):
         await Process(tmp_path).start(spec(STAY).model_copy(update=wrong))
-    assert caught.value.code == "command_missing"
 
 
 async def test_a_program_that_is_not_there_is_told_before_the_start(tmp_path: Path) -> None:
     runtime = Process(tmp_path)
     await runtime.check_start(spec(STAY))
-    with pytest.raises(HostError, match="no-such-engine: No such file") as caught:
+    with refused("command_missing", "no-such-engine: No such file"):
         await runtime.check_start(spec(STAY).replace(argv=("no-such-engine", "serve")))
-    assert caught.value.code == "command_missing"
+
+
+VLLM = b"4711 (VLLM::EngineCor) R 1 4711 4711 0 -1 4194304 9 8 7 6 1500 250 30 20 20 0 131 0 99 1 2 3\n"
+
+
+COMPILERS = (
+    "ptxas", "ptxas-blackwell", "nvcc", "cicc", "cudafe++", "ninja", "cc1plus", "g++", "gcc-13", "aarch64-linux-g",
+    "clang-18", "ld.lld",
+)  # fmt: skip
+OTHERS = ("python3", "VLLM::EngineCor", "llama-server", "asyncio", "ld-linux-aarch6", "cuda-EvtHandlr")
+
+
+@pytest.mark.parametrize("name", COMPILERS + OTHERS)
+def test_compilers_are_known_by_name(name: str) -> None:
+    """The kernel keeps 15 characters of a name."""
+    assert activity.is_compiler(name) is (name in COMPILERS)
+
+
+def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.01)
+
+
+def test_processes_that_work_use_time_and_those_that_are_stopped_are_named(new_child: Any) -> None:
+    busy = new_child(sys.executable, "-c", "while True: pass", says=False)
+    sleeper = new_child("sleep", "600", says=False)
+    pids = {busy.pid, sleeper.pid}
+    until(lambda: (seen := activity.read_activity(pids)) and seen.cpu_s > 0.2)
+    before = activity.read_activity(pids)
+    assert (before.processes, before.stopped, before.compilers) == (2, (), ())
+    os.kill(busy.pid, signal.SIGSTOP)
+    until(lambda: (seen := activity.read_activity(pids)) and seen.stopped)
+    stopped = activity.read_activity(pids)
+    assert len(stopped.stopped) == 1
+    assert stopped.cpu_s >= before.cpu_s
+    os.kill(busy.pid, signal.SIGCONT)
+    until(lambda: (seen := activity.read_activity(pids)) and not seen.stopped)
+
+
+def test_the_time_of_a_child_that_ended_stays(new_child: Any) -> None:
+    """A compiler that has ended must not make the sum fall."""
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'sum(range(10**7))'])\nprint('done', flush=True)\ninput()"
+    parent = new_child(sys.executable, "-c", code, stdin=subprocess.PIPE)
+    assert activity.read_activity([parent.pid]).cpu_s >= 0.1
+
+
+def test_a_compiler_among_them_is_named(new_child: Any, tmp_path: Path) -> None:
+    program = tmp_path / "ptxas"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    seen = activity.read_activity([new_child(str(program), "600", says=False).pid, os.getpid()])
+    assert seen.compilers == ("ptxas",)
+
+
+def test_processes_that_are_gone_are_nothing(new_child: Any) -> None:
+    gone = new_child("true", says=False)
+    gone.wait()
+    assert activity.read_activity([gone.pid]) is None
+    assert activity.read_activity([gone.pid, os.getpid()]).processes == 1
+
+
+def proc_of(folder: Path, told: bytes) -> Path:
+    process = folder / "proc" / "7"
+    process.mkdir(parents=True)
+    (process / "stat").write_bytes(told)
+    (process / "io").write_text("rchar: 9\nread_bytes: 4096\nwrite_bytes: 1\n")
+    return folder / "proc"
+
+
+def test_a_process_that_a_signal_stopped_is_named(tmp_path: Path) -> None:
+    proc = proc_of(tmp_path, VLLM.replace(b"(VLLM::EngineCor) R", b"(a) (b)\x1b[2J\n\xff R c) T"))
+    seen = activity.read_activity([7], proc)
+    assert (seen.stopped, seen.read_bytes) == (("a) (b)\\u001b[2J\\u000a\ufffd R c",), 4096)
+    assert seen.cpu_s == 1800 / os.sysconf("SC_CLK_TCK")
+
+
+def test_processes_that_wait_in_the_kernel_are_counted(tmp_path: Path) -> None:
+    proc = proc_of(tmp_path, VLLM.replace(b") R ", b") D "))
+    (proc / "7" / "io").unlink()
+    seen = activity.read_activity([7], proc)
+    assert (seen.in_kernel, seen.read_bytes) == (1, None)

@@ -1,19 +1,23 @@
-"""Weights and images that are on this box."""
+"""Weights, images and compile caches that are on this box."""
 
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from fake_daemon import summary
 
 from sparkdash.daemon import control_actions
 from sparkdash.domain.images import Inventory, Item, Stock
-from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
+from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
+from sparkdash.host.compile_caches import CompileCache, list_caches, remove
 from sparkdash.host.local_weights import Presence, find_weights, how_to_fix, missing_parts, sum_presence
 from sparkdash.settings import Settings
 
@@ -54,14 +58,12 @@ def test_a_whole_snapshot_is_here_with_its_size(tmp_path: Path) -> None:
 def test_half_a_download_is_not_here(
     tmp_path: Path, files: dict[str, bytes], gone: tuple[str, ...], lacks: str
 ) -> None:
-    """The missing files are named, and how much came."""
     cached(tmp_path, files, gone=gone)
     came = sum(len(data) for name, data in files.items() if name not in gone)
     assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=False, size=came, lacks=lacks)
 
 
 def test_a_download_that_was_cut_early_is_not_here(tmp_path: Path) -> None:
-    """Blobs without a revision that means them."""
     cached(tmp_path, {"a.safetensors": b"a" * 10}, ref=None)
     assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence(
         "org/m", here=False, size=10, lacks="not in the cache"
@@ -76,7 +78,6 @@ def test_a_quantisation_is_looked_for_by_name(tmp_path: Path) -> None:
 
 
 def test_paths(tmp_path: Path) -> None:
-    """A folder, a file with its sisters, an engine's own format, an empty folder, nothing."""
     folder = tmp_path / "model"
     folder.mkdir()
     at = ModelRef(path=str(folder))
@@ -118,16 +119,11 @@ def gguf(data: int) -> bytes:
     ("m.gguf", gguf(98), None),
     ("m.gguf", gguf(98).replace(b"GGUF\x03", b"GGUF\x04", 1), None),
     ("m.gguf", struct.pack("<4sIQQQ", b"GGUF", 3, 1, 1, 2**62), "m.gguf is cut within its header"),
-    (
-        "m.gguf",
-        struct.pack("<4sIQQQ3sIIQ", b"GGUF", 3, 1, 1, 3, b"abc", 9, 99, 2**60),
-        "m.gguf is cut within its header",
-    ),
+    ("m.gguf", struct.pack("<4sIQQQ3sIIQ", b"GGUF", 3, 1, 1, 3, b"abc", 9, 99, 2**60), "m.gguf is cut within its header"),
 ])  # fmt: skip
 def test_a_file_that_is_there_and_not_whole_is_told(
     tmp_path: Path, name: str, content: bytes, lacks: str | None
 ) -> None:
-    """Cloned without Git LFS, or broken off; in a folder, in the cache, and as a path of its own."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / name).write_bytes(content)
     cached(tmp_path, {name: content})
@@ -163,7 +159,6 @@ def test_a_folder_that_another_box_is_copying_here_is_not_complete(tmp_path: Pat
 
 
 def test_all_models_of_a_profile_as_one() -> None:
-    """Here when each is; one that is named twice counts once; a profile without models has none."""
     a, b = Presence("a", here=True, size=5), Presence("b", here=False, size=1, lacks="no weights")
     assert sum_presence([a, a]) == a
     assert sum_presence([a, b]) == Presence("a, b", here=False, size=6, lacks="b: no weights")
@@ -171,7 +166,6 @@ def test_all_models_of_a_profile_as_one() -> None:
 
 
 def test_other_files_do_not_count() -> None:
-    """A file that no index and no number speaks of lacks nothing."""
     assert missing_parts(["model.safetensors", "README.md"]) is None
 
 
@@ -191,14 +185,8 @@ class Runtime:
         return {name: self._images[name] for name in names if name in self._images}
 
 
-def profile(
-    name: str, *, image: str | None = "a:1", weights: tuple[ModelRef, ...] = (), simulated: bool = False
-) -> Any:
-    return ProfileSummary(
-        name=name, about="", engine=EngineKind.VLLM, engine_version=None, image=image, serves=(), context=None,
-        needs_bytes=None, nodes=1, cannot_run=None, nearest=None, published_decode_tok_s=None, published_note=None,
-        speculation=None, fingerprint="f", simulated=simulated, weights=weights,
-    )  # fmt: skip
+def profile(name: str, image: str = "a:1", **more: Any) -> ProfileSummary:
+    return summary(name, image=image, **more)
 
 
 async def inventory(runtime: Runtime, hf_home: Path, *profiles: Any) -> Inventory:
@@ -210,14 +198,12 @@ async def inventory(runtime: Runtime, hf_home: Path, *profiles: Any) -> Inventor
 
 
 async def test_one_call_tells_all_images_and_simulated_profiles_need_none(tmp_path: Path) -> None:
-    """Weights that came in part tell how much of them."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "a-00001-of-00002.safetensors").write_bytes(b"x" * 7)
     runtime = Runtime({"a:1": 5})
     half = (ModelRef(path=str(tmp_path / "m")),)
-    told = await inventory(
-        runtime, tmp_path, profile("p"), profile("q", image="b:1", weights=half), profile("s", simulated=True)
-    )
+    profiles = (profile("p"), profile("q", "b:1", weights=half), profile("s", simulated=True))
+    told = await inventory(runtime, tmp_path, *profiles)
     assert told.stock == {
         "p": Stock(image=Item(here=True, size=5)),
         "q": Stock(image=Item(here=False), weights=Item(here=False, size=7)),
@@ -233,3 +219,54 @@ async def test_what_a_runtime_does_not_tell_is_not_known(runtime: Runtime, tmp_p
 async def test_a_runtime_that_is_not_installed_has_no_image(tmp_path: Path) -> None:
     told = await inventory(Runtime(None, name="podman-of-nowhere"), tmp_path, profile("p"))
     assert told.stock == {"p": Stock(image=Item(here=False))}
+
+
+NEW, OLD = 2_000_000_000.0, 1_000_000_000.0
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "engines").mkdir()
+    return tmp_path / "engines"
+
+
+def make(root: Path, name: str, at: float) -> Path:
+    folder = root / name
+    (folder / "triton").mkdir(parents=True)
+    (folder / "triton" / "kernel").write_bytes(b"k" * 8192)
+    os.utime(folder, (at, at))
+    return folder
+
+
+def test_each_cache_is_listed_with_its_image_its_model_and_its_last_start(root: Path) -> None:
+    used = make(root, "vllm-v1@0123456789ab@org-model", NEW)
+    make(root, "vllm-v0", OLD)
+    first, second = list_caches(root, {str(used)})
+    assert (first.image, first.image_id, first.weights, first.in_use) == ("vllm-v1", "0123456789ab", "org-model", True)
+    assert (second.image, second.image_id, second.weights, second.in_use) == ("vllm-v0", None, None, False)
+    assert (first.bytes, first.started_at, second.started_at) == (8192, NEW, OLD)
+    assert list_caches(root / "none", ()) == []
+
+
+@pytest.mark.parametrize(("listed_at", "removed_at"), [(OLD, NEW), (time.time() - 100, None)])
+def test_a_cache_of_an_engine_that_starts_meanwhile_or_may_not_be_listed_yet_stays(
+    root: Path, listed_at: float, removed_at: float | None
+) -> None:
+    folder = make(root, "a", listed_at)
+    (listed,) = list_caches(root, ())
+    if removed_at:
+        os.utime(folder, (removed_at, removed_at))
+    assert remove(listed) == "an engine has just started with it"
+    assert (folder / "triton" / "kernel").exists()
+
+
+def test_an_old_cache_is_removed_whole(root: Path) -> None:
+    make(root, "a", OLD)
+    (listed,) = list_caches(root, ())
+    assert remove(listed) is None
+    assert list(root.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_removed_says_why(root: Path) -> None:
+    gone = CompileCache(root / "gone", "a", None, None, 0, OLD)
+    assert remove(gone) == f"No such file or directory ({root / 'gone'})"

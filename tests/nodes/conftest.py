@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster_in_memory import Cluster, cluster_in
-from fake_cluster import NodeInMemory, NodesInMemory
+from fake_cluster import Cluster, NodeInMemory, NodesInMemory, cluster_in
 
 from sparkdash.nodes.cluster import group_end, group_logs, removal
 

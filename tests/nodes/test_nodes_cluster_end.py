@@ -1,4 +1,4 @@
-"""One engine on two nodes behind one Runtime: both sides stop and die together, whatever breaks in between."""
+"""One engine on two nodes behind one Runtime: both sides stop and die together, whatever breaks in between; what is owed outlives the daemon."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from cluster_in_memory import HEAD, LIMIT_S, OURS, WORKER, Cluster, code_of, lines, loss_of, running, until
-from fake_cluster import OWNER, Made, engine_spec
+from fake_cluster import (
+    HEAD,
+    LIMIT_S,
+    OURS,
+    OWNER,
+    WORKER,
+    Cluster,
+    Made,
+    code_of,
+    engine_spec,
+    lines,
+    loss_of,
+    running,
+    until,
+)
+from refusals import refused
 
 from sparkdash.domain.container import ContainerInfo, ContainerState, Leftovers
 from sparkdash.errors import HostError
 from sparkdash.nodes.agent.engine_processes import is_held
 from sparkdash.nodes.cluster import group_end
+from sparkdash.nodes.cluster import removal as owed_file
 from sparkdash.nodes.cluster.group_end import GONE
+from sparkdash.nodes.cluster.removal import PendingRemoval, PendingRemovals
 
 
 async def test_a_stop_ends_both_sides_and_reads_the_last_words_of_both_before(cluster: Cluster) -> None:
@@ -246,9 +262,8 @@ async def test_nothing_starts_on_a_node_whose_runtime_gives_no_answer(cluster: C
         raise HostError("`podman ps` gave no answer for 20 s.", code="runtime_timeout")
 
     cluster.b.containers = hanging  # type: ignore[method-assign,assignment]
-    with pytest.raises(HostError, match="On spark2: `podman ps` gave no answer for 20 s") as failed:
+    with refused("runtime_timeout", "On spark2: `podman ps` gave no answer for 20 s"):
         await cluster.runtime.start(engine_spec())
-    assert failed.value.code == "runtime_timeout"
     assert not cluster.local.here
     assert not cluster.b.here
 
@@ -292,3 +307,49 @@ def test_a_stopped_process_and_a_frozen_group_are_held(tmp_path: Path) -> None:
     ):
         process(pid, state, group)
     assert [is_held(pid, str(proc), str(groups)) for pid in range(1, 6)] == [True, True, False, True, False]
+
+
+ONE = PendingRemoval(node="spark2", head="a", container="a-worker")
+TWO = PendingRemoval(node="spark3", head="a", container="a-worker")
+
+
+async def test_what_is_owed_is_known_to_the_next_daemon_until_it_is_settled(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "owed.json"
+    changes: list[frozenset[str]] = []
+    first = PendingRemovals(file)
+    first.on_change = lambda: changes.append(first.nodes)
+    await first.add(ONE, TWO)
+    again = PendingRemovals(file)
+    assert again.on("spark2") == (ONE,)
+    assert again.containers("spark3") == ("a-worker",)
+    await again.settle(ONE)
+    assert PendingRemovals(file).nodes == {"spark3"}
+    assert changes == [{"spark2", "spark3"}]
+
+
+async def test_the_same_removal_is_owed_once_and_nothing_is_written_without_a_change(tmp_path: Path) -> None:
+    pending = PendingRemovals(tmp_path / "owed.json")
+    await pending.settle(ONE)
+    assert not (tmp_path / "owed.json").exists()
+    await pending.add(ONE)
+    await pending.add(ONE.replace(container="other"))
+    assert pending.containers("spark2") == ("other",)
+
+
+async def test_a_file_that_cannot_be_read_is_no_end_of_the_daemon(tmp_path: Path) -> None:
+    file = tmp_path / "owed.json"
+    file.write_text("{half")
+    pending = PendingRemovals(file)
+    assert pending.nodes == frozenset()
+    await pending.add(ONE)
+    assert PendingRemovals(file).nodes == {"spark2"}
+
+
+async def test_a_full_disk_keeps_nothing_from_being_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(owed_file, "_write", full)
+    pending = PendingRemovals(tmp_path / "owed.json")
+    await pending.add(ONE)
+    assert pending.nodes == {"spark2"}

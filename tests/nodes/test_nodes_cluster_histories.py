@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_in_memory import Cluster, cluster_in
-from fake_cluster import NodeInMemory, NodesInMemory, engine_spec
+from fake_cluster import Cluster, NodeInMemory, NodesInMemory, cluster_in, engine_spec
 from thorough import FULL
 
 from sparkdash.domain.cluster import Topology, groups

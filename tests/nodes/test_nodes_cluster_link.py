@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from cluster_in_memory import HEAD, Cluster, loss_of, running, until
+from fake_cluster import HEAD, Cluster, loss_of, running, until
 
 from sparkdash.domain.metric import LinkSample, NodeSample
 from sparkdash.domain.node import LOCAL, Link, NodeLaunch

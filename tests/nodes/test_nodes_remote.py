@@ -1,30 +1,41 @@
-"""Scripts for other nodes: what they read of a kernel, a driver and a box's processes."""
+"""Scripts for other nodes: what they read of a kernel, a driver and a box's processes; its facts, and lines of their stream."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import inspect
+import json
 import os
+import socket
+import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_nvml import GPU_IS_LOST, FakeNvml
+from refusals import refused
 
 from sparkdash.doctor.nodes.examine import READINGS
+from sparkdash.domain.metric import LinkSample
+from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
+from sparkdash.nodes import boxes
 from sparkdash.nodes.agent.engine_processes import EngineProcesses
 from sparkdash.nodes.agent.figures import FIGURES
 from sparkdash.nodes.agent.guard_files import KILLS_LIMIT, GuardFolder
 from sparkdash.nodes.agent.node_guard import GUARD
 from sparkdash.nodes.agent.remote_figures import GpuReader
+from sparkdash.nodes.agent.tick import LinkRates, PortCount, read_tick
 from sparkdash.nodes.boxes import FACTS
 from sparkdash.nodes.cluster.podman_over_ssh import LEFTOVERS
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.nodes.shipping import drop_pages
 from sparkdash.nodes.shipping.shipper import WEIGHTS
+from sparkdash.nodes.ssh import facts_script
 
 PROGRAMS = [FIGURES, GUARD, LEFTOVERS, WEIGHTS, FACTS, READINGS, (drop_pages.__name__,)]
 ID = "ab" * 32
@@ -127,7 +138,6 @@ def test_a_lost_gpu_is_released_and_tried_again() -> None:
     library = FakeNvml()
     gpu = GpuReader(library.open)
     found = gpu.read(0.0)
-    assert found is not None
     assert (found["utilization"], found["processes"]) == (0.96, {4242: 63931 << 20, 7: None, 9: 50 << 20})
     library.failing["nvmlDeviceGetTemperature"] = GPU_IS_LOST
     assert gpu.read(1.0) is None
@@ -243,3 +253,224 @@ def test_only_the_last_reports_are_kept_and_a_damaged_one_is_left_out(tmp_path: 
     folder.forget_kill(str(kept[-1]["id"]))
     folder.forget_kill("../lease.json")
     assert len(folder.kills()) == KILLS_LIMIT - 2
+
+
+GOOD: dict[str, Any] = {
+    "clock": 1.8e9, "at": 1000.5, "id": 7,
+    "memory": {"total": 100, "available": 60, "free": 10, "page_cache": 30, "swap_total": 8, "swap_used": 2, "pressure": 0.1},
+    "gpu": {"name": "NVIDIA GB10", "utilization": 0.5, "power_w": 45.5, "temperature_c": 60, "throttle": ["thermal"], "driver": "580"},
+    "interfaces": [{"name": "eth0", "index": 2, "received": 10, "sent": 20, "errors": 1, "up": True, "gbit": 10.0}],
+    "rdma": [{"name": "rocep1s0f1", "unit": 4, "received": 3, "sent": 4, "errors": 0, "up": True, "gbit": 100}],
+    "engines": {"sparkdash-a": 50}, "guarded": True,
+    "kills": [{"id": "kill-1", "clock": 5.0, "available": 3, "floor": 9, "processes": None, "of_a_later_version": 1}],
+}  # fmt: skip
+
+
+def test_a_line_is_read_whole_also_with_a_report_of_another_version() -> None:
+    tick = read_tick(json.dumps(GOOD))
+    assert (tick.memory.total, tick.memory.available, tick.memory.pressure) == (100, 60, 0.1)
+    assert (tick.gpu.name, tick.gpu.power_w, tick.gpu.sm_clock_mhz) == ("NVIDIA GB10", 45.5, None)
+    assert [(port.name, port.rdma) for port in (*tick.interfaces, *tick.rdma)] == [
+        ("eth0", False),
+        ("rocep1s0f1", True),
+    ]
+    assert (tick.id, tick.engines, tick.guarded) == (7, {"sparkdash-a": 50}, True)
+    assert [(act.id, act.container) for act in tick.kills] == [("kill-1", None)]
+
+
+@pytest.mark.parametrize("sent", ["", "null", "Welcome to Ubuntu 24.04", json.dumps(GOOD)[:-40], '{"clock": 1}'])
+def test_what_is_no_tick_is_passed_over(sent: str) -> None:
+    assert read_tick(sent) is None
+
+
+def eth(received: int | None, sent: int | None = 0, errors: int | None = 0, index: int = 2) -> PortCount:
+    """Counters of an interface of 10 Gb/s."""
+    return PortCount(name="eth0", received=received, sent=sent, errors=errors, up=True, gbit=10.0, index=index)
+
+
+def roce(received: int | None, sent: int | None = 0) -> PortCount:
+    """Counters of an RDMA port of 100 Gb/s, in units of four octets."""
+    return PortCount(name="rocep1s0f1", received=received, sent=sent, errors=0, up=True, gbit=100.0, unit=4)
+
+
+def last(rates: LinkRates, *readings: tuple[float, PortCount]) -> LinkSample:
+    """The sample after these readings."""
+    for at, port in readings:
+        (sample,) = rates.add(at, [port])
+    return sample
+
+
+OLD = (0.0, eth(1000))
+QUICK = ((0.0, eth(0)), (1.0, eth(1000)), (1.01, eth(900_000)))
+RATES: dict[str, tuple[float | None, Sequence[tuple[float, PortCount]]]] = {
+    "bytes over the time of the node itself": (2000.0, [(100.0, eth(1000)), (102.0, eth(5000))]),
+    "an RDMA count stands for four octets": (4_000_000, [(0.0, roce(0)), (1.0, roce(1_000_000))]),
+    "the first reading": (None, [OLD]),
+    "a reading without a counter": (None, [OLD, (1.0, eth(None))]),
+    "a reading after one without a counter": (None, [(0.0, eth(None)), (1.0, eth(1000))]),
+    "an idle link, which is not unknown": (0.0, [OLD, (1.0, eth(1000))]),
+    "a counter that begins anew": (None, [OLD, (1.0, eth(10))]),
+    "a counter that began anew": (1000.0, [OLD, (1.0, eth(10)), (2.0, eth(1010))]),
+    "an interface that was made anew": (None, [OLD, (1.0, eth(9000, index=3))]),
+    "a reboot": (None, [(90_000.0, eth(1000)), (30.0, eth(9000))]),
+    "two readings at nearly the same time": (1000.0, QUICK),
+    "a reading after two at nearly the same time": (900_000.0, [*QUICK, (2.0, eth(901_000))]),
+}
+
+
+@pytest.mark.parametrize("case", RATES)
+def test_the_rate_of_a_link(case: str) -> None:
+    rate, readings = RATES[case]
+    assert last(LinkRates(), *readings).received_bytes_s == rate
+
+
+def test_bytes_add_up_over_the_connection_and_a_counter_that_begins_anew_takes_none_away() -> None:
+    rates = LinkRates()
+    assert last(rates, (100.0, eth(1000, 500))).received_bytes is None
+    assert last(rates, (102.0, eth(5000, 700))).sent_bytes_s == 100.0
+    sample = last(rates, (103.0, eth(6000, 700)), (104.0, eth(10, 5)), (105.0, eth(20, 9)))
+    assert (sample.received_bytes, sample.sent_bytes) == (5010, 204)
+    assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes == 4_000_000
+
+
+def test_errors_count_since_the_connection_also_past_a_new_counter() -> None:
+    rates = LinkRates()
+    assert last(rates, (0.0, eth(0, errors=500))).errors == 0
+    assert last(rates, (1.0, eth(0, errors=503))).errors == 3
+    assert last(rates, (2.0, eth(0, errors=2))).errors == 5
+    assert last(rates, (3.0, eth(0, errors=9, index=9))).errors == 5
+
+
+def test_a_port_that_is_gone_and_comes_back_begins_anew() -> None:
+    rates = LinkRates()
+    rates.add(0.0, [eth(1000)])
+    assert rates.add(1.0, []) == ()
+    assert last(rates, (2.0, eth(9000))).received_bytes_s is None
+
+
+FAST, ADDRESS = "enp1s0f1np1", "192.168.100.2"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def gid_of(address: str) -> str:
+    """The GID of RoCEv2 that stands for an IPv4 address."""
+    one, two = struct.unpack("!HH", socket.inet_aton(address))
+    return f"0000:0000:0000:0000:0000:ffff:{one:04x}:{two:04x}"
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A box with a fast interface that has an RDMA port, a slow one, a bridge and the loopback."""
+    net, rdma = tmp_path / "net", tmp_path / "infiniband"
+    port = rdma / "rocep1s0f1" / "ports" / "1"
+    for name, speed in ((FAST, 200_000), ("enP7s7", 10_000), ("lo", 0), ("podman0", 10_000)):
+        write(net / name / "speed", f"{speed}\n")
+        write(net / name / "mtu", "9000\n" if name == FAST else "1500\n")
+        write(net / name / "operstate", "up\n")
+        write(net / name / "address", f"4c:bb:47:00:00:{len(name):02x}\n")
+    (net / "podman0" / "bridge").mkdir()
+    (net / FAST / "device" / "infiniband" / "rocep1s0f1").mkdir(parents=True)
+    write(port / "rate", "100 Gb/sec (2X NDR)\n")
+    table = (("fe80::1", "IB/RoCE v1"), ("fe80::1", "RoCE v2"), (gid_of(ADDRESS), "IB/RoCE v1"))
+    for index, (gid, kind) in enumerate((*table, (gid_of(ADDRESS), "RoCE v2"))):
+        write(port / "gids" / str(index), gid + "\n")
+        write(port / "gid_attrs" / "types" / str(index), kind + "\n")
+        write(port / "gid_attrs" / "ndevs" / str(index), FAST + "\n")
+    monkeypatch.setattr(facts_script, "NET", net)
+    monkeypatch.setattr(facts_script, "RDMA", rdma)
+    addresses = {FAST: ADDRESS, "enP7s7": "10.0.0.2", "lo": "127.0.0.1", "podman0": "10.88.0.1"}
+
+    def ipv4(interface: str, what: int) -> bytes | None:
+        text = addresses.get(interface) if what == facts_script.SIOCGIFADDR else "255.255.255.0"
+        return socket.inet_aton(text) if text else None
+
+    monkeypatch.setattr(facts_script, "ipv4", ipv4)
+    return tmp_path
+
+
+def test_links_are_those_with_an_address_the_fastest_first(kernel: Path) -> None:
+    found = facts_script.read_facts("no-such-runtime", str(kernel))["links"]
+    assert [(each["interface"], each["rate_gbit_s"], each["mtu"]) for each in found] == [
+        (FAST, 100.0, 9000),
+        ("enP7s7", 10.0, 1500),
+    ]
+    assert (found[0]["address"], found[0]["prefix"], found[0]["up"]) == (ADDRESS, 24, True)
+    assert [each["hardware"] for each in found] == ["4c:bb:47:00:00:0b", "4c:bb:47:00:00:06"]
+
+
+def test_the_gid_index_is_that_of_rocev2_with_the_interfaces_own_address(kernel: Path) -> None:
+    found = facts_script.link_of(FAST)
+    assert (found["hca"], found["gid_index"]) == ("rocep1s0f1", 3)
+    for name in ("gids/3", "gid_attrs/types/3", "gid_attrs/ndevs/3"):
+        (kernel / "infiniband/rocep1s0f1/ports/1" / name).unlink()
+    found = facts_script.link_of(FAST)
+    assert (found["hca"], found["gid_index"]) == ("rocep1s0f1", None)
+
+
+def test_what_the_kernel_does_not_tell_is_unknown(kernel: Path) -> None:
+    for name in ("speed", "mtu", "operstate"):
+        (kernel / "net" / "enP7s7" / name).unlink()
+    found = facts_script.link_of("enP7s7")
+    assert (found["rate_gbit_s"], found["mtu"], found["up"], found["hca"], found["gid_index"]) == (None,) * 5
+    write(kernel / "net" / "enP7s7" / "operstate", "lowerlayerdown")
+    write(kernel / "net" / "enP7s7" / "speed", "-1")
+    found = facts_script.link_of("enP7s7")
+    assert (found["up"], found["rate_gbit_s"]) == (False, None)
+
+
+def test_free_space_is_that_of_the_nearest_folder_there_is(tmp_path: Path) -> None:
+    assert facts_script.free_bytes(tmp_path / "not" / "yet") is not None
+
+
+async def test_this_box_tells_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await boxes.read_local_facts("no-such-runtime", "")
+    assert (found.hostname, found.uid, found.runtime_version) == (os.uname().nodename, os.getuid(), None)
+    assert abs(found.clock_offset_s or 0) < 5
+    assert found.home == str(Path.home())
+
+
+class Answering:
+    """A connection whose script ends in one way."""
+
+    def __init__(self, done: CommandResult) -> None:
+        from sparkdash.domain.node import Node
+
+        self.node = Node(name="spark2", ssh="spark2", host_key="ssh-ed25519 AAAA", hf_home="/srv/hf")
+        self.done = done
+        self.asked: list[list[str]] = []
+
+    async def run(self, argv: list[str], **_: Any) -> CommandResult:
+        self.asked.append(argv)
+        return self.done
+
+
+@pytest.mark.parametrize(
+    ("done", "code", "words"),
+    [
+        (CommandResult(127, "", "sh: 1: python3: not found\n"), "node_python_missing", "spark2 has no python3"),
+        (CommandResult(1, "", "Traceback\nOSError: no /sys\n"), "node_facts_failed", "OSError: no /sys"),
+        (CommandResult(0, "", ""), "node_facts_failed", "The facts of spark2 cannot be read"),
+        (CommandResult(0, "{}\n", ""), "node_facts_failed", "now"),
+        (CommandResult(0, '{"now": 1, "hostname": 7}\n', ""), "node_facts_failed", "spark2"),
+        (CommandResult(0, "[1]\n", ""), "node_facts_failed", "spark2"),
+    ],
+)
+async def test_an_answer_that_is_none_is_an_error_with_the_scripts_last_words(
+    done: CommandResult, code: str, words: str
+) -> None:
+    asked: Any = Answering(done)
+    with refused(code) as caught:
+        await boxes.read_facts(asked, "podman")
+    assert words in caught.value.message
+    assert caught.value.hint
+    assert asked.asked == [["python3", "-I", "-S", "-", "podman", "/srv/hf"]]
+
+
+async def test_what_a_login_script_prints_before_the_answer_is_left_out() -> None:
+    text = '{"now": 0, "hostname": "s2", "arch": "aarch64", "home": "/h", "uid": 1000}'
+    asked: Any = Answering(CommandResult(0, f"Welcome to DGX OS\n{text}\n", ""))
+    assert (await boxes.read_facts(asked, "podman")).hostname == "s2"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,33 @@ def llama() -> Path:
     if not (link / ".done").exists():
         pytest.skip("no real llama-server: run tests/real/llama.sh")
     return link.resolve()
+
+
+@pytest.fixture(scope="module")
+def attached(llama: Path, ports: tuple[int, int]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts llama-server as somebody else would, at the first of this worker's ports: the last ones are other tests'."""
+    with ExitStack() as stack:
+
+        def start(*more: str) -> subprocess.Popen[str]:
+            words = [
+                llama / "bin/llama-server",
+                "--model",
+                llama / "tiny.gguf",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(ports[0]),
+            ]
+            argv = [*words, "--threads", "1", *more]
+            running = stack.enter_context(subprocess.Popen(argv, stderr=subprocess.PIPE, text=True))
+            stack.callback(running.kill)
+            assert any("listening on" in line for line in running.stderr)
+            stack.enter_context(
+                subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL)
+            )  # its pipe never fills
+            return running
+
+        yield start
 
 
 @pytest.fixture(scope="module")

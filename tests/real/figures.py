@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,11 @@ def exported(spark: Any, metric: str, profile: str) -> float | None:
     lines = page(f"{spark.url}/metrics").splitlines()
     found = [float(line.rsplit(" ", 1)[1]) for line in lines if all(mark in line for mark in marks)]
     return found[0] if found else None
+
+
+def podman(*words: str) -> str:
+    """What a podman command prints."""
+    return subprocess.run(["podman", *words], capture_output=True, text=True, check=True).stdout
 
 
 def processes(spark: Any) -> list[int]:

@@ -15,23 +15,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 WORDS = [
-    "spark",
-    "memory",
-    "engine",
-    "stream",
-    "token",
-    "cache",
-    "profile",
-    "swap",
-    "graph",
-    "kernel",
-    "tensor",
-    "prefix",
-    "draft",
-    "accept",
-    "verify",
-    "load",
-]
+    "spark", "memory", "engine", "stream", "token", "cache", "profile", "swap", "graph", "kernel", "tensor", "prefix",
+    "draft", "accept", "verify", "load",
+]  # fmt: skip
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,37 +18,17 @@ pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 NAME = "somebody/tiny-random"
 """The server's name for its model."""
 PROMPT = "spark memory engine stream token cache profile swap " * 40
-PROFILE = """\
-profile: theirs
-engine: openai
-url: http://127.0.0.1:{port}/v1
-context: 4096
-"""
 
 
 @pytest.fixture(scope="module")
-def free_port(ports: tuple[int, int]) -> int:
-    """The server's: the first of this worker's own, whose last ones are other tests'."""
-    return ports[0]
+def server(attached: Callable[..., subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    return attached("--alias", NAME, "--metrics", "--ctx-size", "4096")
 
 
 @pytest.fixture(scope="module")
-def server(llama: Path, free_port: int) -> Iterator[subprocess.Popen[str]]:
-    words = [llama / "bin/llama-server", "--model", llama / "tiny.gguf", "--alias", NAME, "--metrics"]
-    more = ["--host", "127.0.0.1", "--port", str(free_port), "--ctx-size", "4096", "--threads", "1"]
-    with subprocess.Popen([*words, *more], stderr=subprocess.PIPE, text=True) as running:
-        assert running.stderr is not None
-        assert any("listening on" in line for line in running.stderr)
-        with subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL):  # so that its pipe never fills
-            yield running
-            running.kill()
-
-
-@pytest.fixture(scope="module")
-def spark(new_daemon: Callable[..., Any], server: subprocess.Popen[str], free_port: int) -> Any:
-    assert server.poll() is None
+def spark(new_daemon: Callable[..., Any], server: subprocess.Popen[str], ports: tuple[int, int]) -> Any:
     daemon = new_daemon(runtime="process")
-    daemon.write("theirs", PROFILE.format(port=free_port))
+    daemon.write("theirs", f"profile: theirs\nengine: openai\nurl: http://127.0.0.1:{ports[0]}/v1\ncontext: 4096\n")
     return daemon.start()
 
 
@@ -66,10 +45,8 @@ def test_it_is_used_under_its_own_name_and_its_figures_are_shown(spark: Any) -> 
     assert (engine["state"], engine["model_id"], engine["container"]) == ("ready", NAME, None)
     hits = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in sent)
     rate = pytest.approx(hits / sum(usage["prompt_tokens"] for usage in sent))
-    assert (
-        sampled(spark.until(lambda state: sampled(state, "theirs", "prefix_hit_lifetime") == rate), "theirs", "running")
-        == 0
-    )
+    state = spark.until(lambda state: sampled(state, "theirs", "prefix_hit_lifetime") == rate)
+    assert sampled(state, "theirs", "running") == 0
 
 
 def test_the_next_daemon_uses_it_again(spark: Any) -> None:
@@ -82,12 +59,12 @@ def test_the_next_daemon_uses_it_again(spark: Any) -> None:
     assert ask(spark)["completion_tokens"] == 40
 
 
-def test_stop_says_that_it_goes_on(spark: Any, server: subprocess.Popen[str], free_port: int) -> None:
+def test_stop_says_that_it_goes_on(spark: Any, server: subprocess.Popen[str], ports: tuple[int, int]) -> None:
     done = spark.sparkdash("stop", "theirs")
     assert done.returncode == 0
     assert done.stdout.startswith("theirs is no longer used. The server at http://127.0.0.1:")
     assert done.stdout.endswith(" keeps running: sparkdash did not start it.\n")
     assert spark.state()["engines"] == {}
     assert server.poll() is None
-    with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/health", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/health", timeout=60) as answer:
         assert answer.status == 200

@@ -83,7 +83,6 @@ def told(daemon: Any) -> list[str]:
 def test_what_is_read_leaves_behind_the_reader(
     new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
 ) -> None:
-    """None of it is left once the engine is ready, which still answers; how much went is told."""
     daemon = load(new_daemon, llama, weights, "none", SHORT)
     assert cached() < mmap.PAGESIZE * 1024
     assert any("cached weights of big were let go of while it loaded" in text for text in told(daemon))

@@ -1,8 +1,9 @@
-"""Every shipped vLLM profile's command line, put to a real vLLM's own argument parser; no engine is started."""
+"""Every shipped profile's command line and the flag tables, put to real engines' own argument parsers; no engine is started."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -83,7 +84,6 @@ class Parser:
 
     def _ask(self, question: list[str] | str) -> Any:
         asked, told = self._process.stdin, self._process.stdout
-        assert asked is not None
         assert told is not None
         asked.write(json.dumps(question) + "\n")
         asked.flush()
@@ -166,7 +166,6 @@ PLATFORM = {"mm-processor-device"}
 def test_the_flag_table_is_the_parser_s_own(parser: Parser) -> None:
     """Every spelling, arity and choice of the real parser of 0.32, and none beyond them."""
     source = adapter(EngineKind.VLLM).flag_source
-    assert source is not None
     table = source.table
     (place,) = table.meant("0.32").places
     seen = set()
@@ -198,7 +197,6 @@ TAKEN_VALUES: list[dict[str, Any]] = [
 
 
 def test_the_table_refuses_and_takes_what_the_parser_does(parser: Parser) -> None:
-    """Argument by argument, as a profile writes it and as it reaches the command line."""
     for args, is_taken in [*((one, False) for one in REFUSED_VALUES), *((one, True) for one in TAKEN_VALUES)]:
         profile = Profile.model_validate(
             {"name": "x", "engine": "vllm", "image": "vllm/vllm-openai:v0.32.0", "args": args}
@@ -209,7 +207,6 @@ def test_the_table_refuses_and_takes_what_the_parser_does(parser: Parser) -> Non
 
 
 def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
-    """As it was written, and as it comes out of the profile that it became."""
     text = (Path(__file__).parents[1] / "data/imports/lists.sh").read_text()
     (made,) = importers.import_profiles(text).profiles
     (profile,) = importers.load_imported(
@@ -248,3 +245,50 @@ def test_vllm_refuses_the_published_speculation_flags(parser: Parser) -> None:
     plain, eagle3 = parser.says([PUBLISHED, PUBLISHED + PUBLISHED_EAGLE3])
     assert plain == ""
     assert "unrecognized arguments: --speculative-model" in eagle3
+
+
+@pytest.fixture(scope="module")
+def program(llama: Path) -> Path:
+    return llama / "bin/llama-server"
+
+
+def listed(text: str) -> set[str]:
+    """The flags that a help text defines: at the beginning of a line, without values, and not marked as removed."""
+    found = set()
+    for line, below in zip(text.splitlines(), [*text.splitlines()[1:], ""], strict=True):
+        if re.match(r" {0,8}--?[A-Za-z]", line):
+            defined, _, about = re.sub(r"([,/]) +", r"\1 ", line.strip()).partition("  ")
+            if "argument has been removed" not in (about or below):
+                found |= set(
+                    re.findall(r"(?<![\w.-])--?[A-Za-z][\w.-]*", re.sub(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]", "", defined))
+                )
+    return found
+
+
+def test_the_table_has_the_very_flags_that_the_help_lists(program: Path) -> None:
+    """Each spelling, and none beyond them; the newest tree of the table is this program's source."""
+    source = adapter(EngineKind.LLAMACPP).flag_source
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    table = source.table
+    newest = len(table.versions) - 1
+    spellings = {
+        table.normal(word)
+        for flag in table.flags
+        if newest in flag.present
+        for word, places in flag.spellings.items()
+        if newest in places
+    }
+    assert spellings == {table.normal(flag) for flag in listed(told)}
+
+
+@pytest.mark.parametrize(
+    "words", [["--ctx-sise", "1"], ["--ctx-size", "many"], ["--ngl", "1"], ["--draft-max", "4"], ["--jinja=1"]]
+)
+def test_what_the_table_refuses_the_program_refuses(program: Path, words: list[str]) -> None:
+    done = subprocess.run([program, *words, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    key, _, value = " ".join(words).lstrip("-").replace("=", " ").partition(" ")
+    profile = Profile.model_validate(
+        {"name": "x", "engine": "llamacpp", "engine_version": "v0.5.0-dev", "args": {key: value}}
+    )
+    assert [one.certain for one in flag_complaints(profile)] == [True]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import sampled
 
 from sparkdash.catalog import yaml12
 
@@ -17,25 +18,25 @@ pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 def spark(new_daemon: Callable[..., Any], llama: Path) -> Any:
     """A daemon that knows llama-server as two generic servers: one that chats, one that embeds."""
     daemon = new_daemon(runtime="process", side_by_side=False, min_dwell_s=0, stop_grace_s=20, sample_s=0.2)
-    base = {
+    daemon.write("anychat", document(llama, "anychat", "chat", "completions"))
+    daemon.write("anyembed", document(llama, "anyembed", "embeddings", embedding=True, pooling="mean"))
+    return daemon.start()
+
+
+def document(llama: Path, name: str, *routes: str, **more: object) -> str:
+    """Profile of llama-server as a server that serves these routes."""
+    args = {"model": "{target}", "alias": "{name}", "ctx-size": 2048, "threads": 1, "metrics": True}
+    profile = {
+        "profile": name,
         "engine": "generic",
         "gpu": False,
         "models": {"target": {"path": str(llama / "tiny.gguf")}},
         "command": [str(llama / "bin/llama-server"), "--host", "127.0.0.1", "--port", "{port}"],
+        "args": args | more,
         "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.2, "source": "measured: 60 MiB in all"},
+        "server": {"routes": list(routes)},
     }
-    args = {"model": "{target}", "alias": "{name}", "ctx-size": 2048, "threads": 1, "metrics": True}
-    chats = {"profile": "anychat", **base, "args": args, "server": {"routes": ["chat", "completions"]}}
-    embeds = {"profile": "anyembed", **base, "args": args | {"embedding": True, "pooling": "mean"}}
-    daemon.write("anychat", yaml12.dump(chats))
-    daemon.write("anyembed", yaml12.dump(embeds | {"server": {"routes": ["embeddings"]}}))
-    return daemon.start()
-
-
-def _figures(state: dict[str, Any], profile: str) -> dict[str, Any]:
-    """The engine's own figures of the last sample."""
-    engines = (state["sample"] or {}).get("engines", {})
-    return dict(engines.get(profile, {}).get("values", {}))
+    return yaml12.dump(profile)
 
 
 def test_it_loads_serves_and_its_metrics_are_recognised(spark: Any) -> None:
@@ -44,7 +45,7 @@ def test_it_loads_serves_and_its_metrics_are_recognised(spark: Any) -> None:
     asked = {"model": "anychat", "messages": said, "max_tokens": 400, "ignore_eos": True}
     status, answer = spark.call("POST", "/v1/chat/completions", asked, timeout=120)
     assert (status, answer["usage"]["completion_tokens"]) == (200, 400)
-    spark.until(lambda state: "running" in _figures(state, "anychat"), timeout=30)
+    spark.until(lambda state: sampled(state, "anychat", "running") is not None, timeout=30)
 
 
 def test_the_other_is_proven_by_an_embedding_and_takes_its_place(spark: Any) -> None:
@@ -56,26 +57,9 @@ def test_the_other_is_proven_by_an_embedding_and_takes_its_place(spark: Any) -> 
     assert spark.state()["engines"].get("anychat", {}).get("state") in (None, "absent")
 
 
-def test_a_chat_is_refused_before_anything_is_swapped(spark: Any) -> None:
-    """The refusal names what the server serves."""
-    said = [{"role": "user", "content": "Count."}]
-    status, answer = spark.call("POST", "/v1/chat/completions", {"model": "anyembed", "messages": said})
-    assert (status, answer["error"]["code"]) == (404, "route_not_served")
-    assert "It serves /v1/embeddings." in answer["error"]["message"]
-
-
 def test_a_server_that_cannot_do_its_work_is_not_ready(spark: Any, llama: Path) -> None:
     """The health path says yes; the proof says no, with the server's own words."""
-    chats_only = {
-        "profile": "anywrong",
-        "engine": "generic",
-        "gpu": False,
-        "models": {"target": {"path": str(llama / "tiny.gguf")}},
-        "command": [str(llama / "bin/llama-server"), "--port", "{port}", "--model", "{target}", "--ctx-size", "512"],
-        "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.2, "source": "measured: 60 MiB in all"},
-        "server": {"routes": ["embeddings"]},
-    }
-    spark.write("anywrong", yaml12.dump(chats_only))
+    spark.write("anywrong", document(llama, "anywrong", "embeddings"))
     spark.post("/api/reload", {})
     status, answer = spark.call("POST", "/v1/embeddings", {"model": "anywrong", "input": "one"}, timeout=120)
     assert status == 400

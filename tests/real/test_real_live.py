@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import bisect
 import json
-import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,21 +26,12 @@ LATE_S = 3.0
 
 
 @pytest.fixture(scope="module")
-def spark(new_daemon: Callable[..., Any], llama: Path, ports: tuple[int, int]) -> Iterator[Any]:
+def spark(new_daemon: Callable[..., Any], attached: Callable[..., Any], ports: tuple[int, int]) -> Any:
     """A daemon that uses a silent server, which somebody else started."""
-    words = [llama / "bin/llama-server", "--model", llama / "tiny.gguf", "--no-slots", "--parallel", str(CLIENTS)]
-    more = ["--host", "127.0.0.1", "--port", str(ports[0]), "--ctx-size", str(4096 * CLIENTS), "--threads", "1"]
-    with subprocess.Popen([*words, *more], stderr=subprocess.PIPE, text=True) as running:
-        assert running.stderr is not None
-        assert any("listening on" in line for line in running.stderr)
-        with subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL):
-            daemon = new_daemon(runtime="process")
-            daemon.write(
-                "theirs",
-                f"profile: theirs\nengine: openai\nurl: http://127.0.0.1:{ports[0]}/v1\ncontext: 4096\n",
-            )
-            yield daemon.start()
-            running.kill()
+    attached("--no-slots", "--parallel", str(CLIENTS), "--ctx-size", str(4096 * CLIENTS))
+    daemon = new_daemon(runtime="process")
+    daemon.write("theirs", f"profile: theirs\nengine: openai\nurl: http://127.0.0.1:{ports[0]}/v1\ncontext: 4096\n")
+    return daemon.start()
 
 
 class StreamingClient(threading.Thread):

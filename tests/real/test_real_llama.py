@@ -82,7 +82,6 @@ def test_its_counters_are_what_was_sent(llama_spark: Any) -> None:
 
 
 def test_the_exported_counters_are_what_was_sent(llama_spark: Any) -> None:
-    """To the token, without the warm-up, and by the engine's own count."""
     prompts, cached = sum(usage.prompt_tokens for usage in SENT), cached_tokens()
     wanted = {
         "output_tokens_total": sum(usage.completion_tokens for usage in SENT),
@@ -94,7 +93,6 @@ def test_the_exported_counters_are_what_was_sent(llama_spark: Any) -> None:
 
 
 def test_what_is_asked_every_second_leaves_no_line_in_its_log(llama_spark: Any) -> None:
-    """Over three looks at its figures the log stays as it was."""
     before = llama_spark.sparkdash("logs", "small").stdout
     assert "model loaded" in before
     seen: set[float] = set()
@@ -108,7 +106,6 @@ def test_what_is_asked_every_second_leaves_no_line_in_its_log(llama_spark: Any) 
 
 
 def test_another_profile_takes_its_place(llama_spark: Any) -> None:
-    """One engine at a time: the first one's process is gone before the second one's begins."""
     (first,) = processes(llama_spark)
     assert stream(llama_spark, "small/short", tokens=8).completion_tokens == 8
     (second,) = processes(llama_spark)
@@ -132,9 +129,3 @@ def test_agents_are_answered_at_once_by_a_template_that_takes_one_system_message
         "chat": ("/v1/chat/completions", {"max_tokens": 8, "messages": TURNS}),
     }[client]
     llama_spark.post(path, body | {"model": "strict", "stream": False})
-
-
-def test_stop_leaves_nothing(llama_spark: Any) -> None:
-    done = llama_spark.sparkdash("stop", "--all", "--json")
-    assert done.returncode == 0, done.stderr
-    assert processes(llama_spark) == []

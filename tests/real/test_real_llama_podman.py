@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_profiles
+from figures import podman
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(300)]
 
@@ -21,47 +21,24 @@ def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[
     daemon.write("boxed", tiny_profiles.llama_document(llama, "boxed", **placed))
     kept = {"keep_kv": {"max_gib": 1}, "args": {"ctx-size": 16384, "threads": 1}, "variants": {}}
     daemon.write("boxed-kept", tiny_profiles.llama_document(llama, "boxed-kept", **placed, **kept))
-    daemon.write(
-        "boxed-wrong",
-        tiny_profiles.llama_document(llama, "boxed-wrong", **placed, args={"no-mmap": True, "mlock": True}),
-    )
+    wrong = {"no-mmap": True, "mlock": True}
+    daemon.write("boxed-wrong", tiny_profiles.llama_document(llama, "boxed-wrong", **placed, args=wrong))
     return daemon.start()
 
 
 def chat(spark: Any, model: str, words: int = 40) -> tuple[int, Any]:
-    body = {
-        "model": model,
-        "messages": [{"role": "user", "content": "spark " * words}],
-        "max_tokens": 8,
-        "ignore_eos": True,
-    }
+    said = [{"role": "user", "content": "spark " * words}]
+    body = {"model": model, "messages": said, "max_tokens": 8, "ignore_eos": True}
     return spark.call("POST", "/v1/chat/completions", body, timeout=120)  # type: ignore[no-any-return]
-
-
-def variables_of(container: str) -> list[str]:
-    done = subprocess.run(
-        ["podman", "inspect", "--format", "{{json .Config.Env}}", container], capture_output=True, text=True, check=True
-    )
-    words: list[str] = json.loads(done.stdout)
-    return words
 
 
 def test_its_engine_reads_its_file_and_caches_prefixes(boxed: Any) -> None:
     status, first = chat(boxed, "boxed")
     assert (status, first["usage"]["completion_tokens"]) == (200, 8)
     (container,) = boxed.containers()
-    assert "LLAMA_ARG_LOAD_MODE=none" in variables_of(container)
+    assert "LLAMA_ARG_LOAD_MODE=none" in json.loads(podman("inspect", "--format", "{{json .Config.Env}}", container))
     _, second = chat(boxed, "boxed")
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == second["usage"]["prompt_tokens"] - 1
-
-
-def test_another_takes_its_place_and_stop_leaves_nothing(boxed: Any) -> None:
-    (first,) = boxed.containers()
-    assert chat(boxed, "boxed/short")[0] == 200
-    (second,) = boxed.containers()
-    assert first != second
-    boxed.post("/api/stop", {"profile": None})
-    assert boxed.containers() == []
 
 
 def test_a_conversation_outlives_its_container(boxed: Any) -> None:

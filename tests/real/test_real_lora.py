@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import big_gguf
 import pytest
 import tiny_gguf
 import tiny_profiles
@@ -32,8 +31,8 @@ def adapter(seed: int) -> bytes:
         for part, shape in (("a", (tiny_gguf.HIDDEN, RANK)), ("b", (RANK, tiny_gguf.WIDTH)))
     }
     data = (array("f", values).tobytes() for _, values in weights.values())
-    head = big_gguf.header(facts, {name: shape for name, (shape, _) in weights.items()})
-    return head + b"".join(each.ljust(big_gguf.padded(len(each)), b"\0") for each in data)
+    head = tiny_gguf.header(facts, {name: shape for name, (shape, _) in weights.items()})
+    return head + b"".join(each.ljust(tiny_gguf.padded(len(each)), b"\0") for each in data)
 
 
 def test_each_adapter_answers_by_its_name_and_the_model_by_its_own(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import stuck
 import tiny_profiles
+from figures import podman
 
 NAME = "stuck"
 SLOW_CPUS = "0.03"
@@ -43,14 +43,13 @@ def container(spark: Any) -> str:
 def limit(spark: Any, cpus: str) -> str:
     """Give the container that much CPU, so that what is under way stays so; its name."""
     name = container(spark)
-    subprocess.run(["podman", "update", "--cpus", cpus, name], check=True, capture_output=True)
+    podman("update", "--cpus", cpus, name)
     return name
 
 
 def in_container(spark: Any) -> dict[int, str]:
     """The engine's processes by the host's pids, with their titles, which overwrite what /proc/PID/environ shows."""
-    listed = subprocess.run(["podman", "top", container(spark), "hpid"], capture_output=True, text=True, check=True)
-    pids = map(int, listed.stdout.split()[1:])
+    pids = map(int, podman("top", container(spark), "hpid").split()[1:])
     return {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from figures import counters, engine_page, exported, sampled
+from figures import counters, engine_page, exported, podman, sampled
 
 from sparkdash.catalog.checkpoint import weights
 
@@ -81,9 +81,7 @@ def test_its_start_is_taken_apart_as_the_runtime_dates_its_lines(spark: Any) -> 
     start, name = spark.state()["swaps"][0]["start"], spark.containers()[0]
     took = {step["name"]: step["s"] for step in start["stages"]}
     form = '{{.State.StartedAt.Format "2006-01-02T15:04:05.000000000Z07:00"}}'
-    begun = subprocess.run(
-        ["podman", "inspect", "--format", form, name], capture_output=True, text=True, check=True
-    ).stdout
+    begun = podman("inspect", "--format", form, name)
     printed = subprocess.run(
         ["podman", "logs", "--timestamps", name], capture_output=True, text=True, check=True
     )  # both streams have lines of the start
@@ -133,8 +131,7 @@ def test_a_tool_that_must_be_called_is_called(spark: Any) -> None:
 
 def held(spark: Any, profile: str) -> int:
     """Anonymous memory of all processes of this profile's container, in bytes, as the kernel tells it."""
-    name = spark.state()["engines"][profile]["container"]
-    listed = subprocess.run(["podman", "top", name, "hpid"], capture_output=True, text=True, check=True).stdout
+    listed = podman("top", spark.state()["engines"][profile]["container"], "hpid")
     texts = [Path(f"/proc/{pid}/status").read_text() for pid in listed.split()[1:]]
     return sum(int(kib) for text in texts for kib in re.findall(r"RssAnon:\s+(\d+)", text)) * 1024
 
@@ -178,7 +175,6 @@ def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
 
 
 def test_the_exported_counters_are_what_was_sent(spark: Any) -> None:
-    """To the token, without the warm-up, and by the engine's own count."""
     wanted = {
         "output_tokens_total": sum(usage.completion_tokens for usage in SENT),
         "prompt_tokens_total": sum(usage.prompt_tokens for usage in SENT),
@@ -200,8 +196,7 @@ def test_a_requests_own_rate_is_among_its_profiles_figures(spark: Any) -> None:
 
 def limit_cpus(spark: Any, profile: str, cpus: float) -> None:
     """Give the profile's container that much CPU, so that a long answer is under way long enough to be met at work."""
-    name = spark.state()["engines"][profile]["container"]
-    subprocess.run(["podman", "update", "--cpus", str(cpus), name], check=True, capture_output=True)
+    podman("update", "--cpus", str(cpus), spark.state()["engines"][profile]["container"])
 
 
 def seen_at_work(spark: Any, whole: float) -> bool:
@@ -304,9 +299,7 @@ def engine_core(spark: Any, profile: str) -> int:
     """The process in which this profile's engine computes, as the host counts."""
     name = spark.state()["engines"][profile]["container"]
     for _ in range(20):  # on a busy box a look now and then finds a title that is being written
-        listed = subprocess.run(
-            ["podman", "top", name, "hpid", "args"], capture_output=True, text=True, check=True
-        ).stdout
+        listed = podman("top", name, "hpid", "args")
         for title in ("EngineCore", "--multiprocessing-fork"):  # the latter until it has set its own
             pids = [int(line.split()[0]) for line in listed.splitlines() if title in line]
             if len(pids) == 1:
@@ -369,7 +362,6 @@ def test_a_stream_whose_engine_core_is_killed_is_ended_with_the_reason(spark: An
 
 
 def test_stop_leaves_nothing(spark: Any) -> None:
-    """`sparkdash stop --all` ends the engines and removes their containers."""
     done = spark.sparkdash("stop", "--all", "--json")
     assert done.returncode == 0, done.stderr
     json.loads(done.stdout)

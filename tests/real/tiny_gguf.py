@@ -10,6 +10,8 @@ import random
 import struct
 import sys
 from array import array
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -48,31 +50,36 @@ def vocabulary() -> tuple[list[str], list[str]]:
     return [*tokens, *MARKS], merges
 
 
-def tensors(tokens: list[str]) -> dict[str, tuple[tuple[int, ...], list[float]]]:
-    """Shape and values by name. Only whole words are ever said: all other rows of the head are zero."""
-    chance = random.Random(11)
-
-    def matrix(columns: int, rows: int) -> tuple[tuple[int, ...], list[float]]:
-        return (columns, rows), [chance.gauss(0, columns**-0.5) for _ in range(columns * rows)]
-
-    ones = ((WIDTH,), [1.0] * WIDTH)
-    head = WIDTH // HEADS
-    made = {"token_embd.weight": matrix(WIDTH, len(tokens)), "output_norm.weight": ones}
-    for layer in range(LAYERS):
-        made |= {
-            f"blk.{layer}.attn_norm.weight": ones,
-            f"blk.{layer}.attn_q.weight": matrix(WIDTH, WIDTH),
-            f"blk.{layer}.attn_k.weight": matrix(WIDTH, head * KV_HEADS),
-            f"blk.{layer}.attn_v.weight": matrix(WIDTH, head * KV_HEADS),
-            f"blk.{layer}.attn_output.weight": matrix(WIDTH, WIDTH),
-            f"blk.{layer}.ffn_norm.weight": ones,
-            f"blk.{layer}.ffn_gate.weight": matrix(WIDTH, HIDDEN),
-            f"blk.{layer}.ffn_up.weight": matrix(WIDTH, HIDDEN),
-            f"blk.{layer}.ffn_down.weight": matrix(HIDDEN, WIDTH),
+def layout(width: int, hidden: int, layers: int, tokens: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors, by name."""
+    head = width // HEADS * KV_HEADS
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (width, tokens), "output_norm.weight": (width,)}
+    for layer in range(layers):
+        name = f"blk.{layer}."
+        shapes |= {
+            f"{name}attn_norm.weight": (width,),
+            f"{name}attn_q.weight": (width, width),
+            f"{name}attn_k.weight": (width, head),
+            f"{name}attn_v.weight": (width, head),
+            f"{name}attn_output.weight": (width, width),
+            f"{name}ffn_norm.weight": (width,),
+            f"{name}ffn_gate.weight": (width, hidden),
+            f"{name}ffn_up.weight": (width, hidden),
+            f"{name}ffn_down.weight": (hidden, width),
         }
+    return shapes | {"output.weight": (width, tokens)}
+
+
+def values(shapes: Mapping[str, tuple[int, ...]], tokens: list[str]) -> list[list[float]]:
+    """Weights of each tensor. Only whole words are ever said: all other rows of the head are zero."""
+    chance = random.Random(11)
+    made = [
+        [chance.gauss(0, shape[0] ** -0.5) for _ in range(prod(shape))] if len(shape) > 1 else [1.0] * shape[0]
+        for name, shape in shapes.items()
+        if name != "output.weight"
+    ]
     rows = [[chance.gauss(0, 1) for _ in range(WIDTH)] if token[1:] in WORDS else [0.0] * WIDTH for token in tokens]
-    made["output.weight"] = (WIDTH, len(tokens)), [value for row in rows for value in row]
-    return made
+    return [*made, [value for row in rows for value in row]]
 
 
 def metadata(tokens: list[str], merges: list[str]) -> dict[str, tuple[int, Any]]:
@@ -113,19 +120,27 @@ def packed(kind: int, value: Any) -> bytes:
     return struct.pack({UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?"}[kind], value)
 
 
-def gguf() -> bytes:
-    """The whole file; all weights are 32-bit floats (type 0)."""
-    tokens, merges = vocabulary()
-    facts, weights = metadata(tokens, merges), tensors(tokens)
-    infos, data = b"", b""
-    for name, (shape, values) in weights.items():
-        infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(data))
-        data += array("f", values).tobytes()
-        data += bytes(-len(data) % ALIGNMENT)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(weights), len(facts))
+def padded(size: int) -> int:
+    return size + -size % ALIGNMENT
+
+
+def header(facts: Mapping[str, tuple[int, Any]], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """All that stands before the weights: 32-bit floats (type 0), each tensor padded."""
+    infos, at = b"", 0
+    for name, shape in shapes.items():
+        infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, at)
+        at += padded(4 * prod(shape))
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(facts))
     head += b"".join(text(key) + struct.pack("<I", kind) + packed(kind, value) for key, (kind, value) in facts.items())
-    head += infos
-    return head + bytes(-len(head) % ALIGNMENT) + data
+    return (head + infos).ljust(padded(len(head + infos)), b"\0")
+
+
+def gguf() -> bytes:
+    """The whole file."""
+    tokens, merges = vocabulary()
+    shapes = layout(WIDTH, HIDDEN, LAYERS, len(tokens))
+    weights = (array("f", each).tobytes() for each in values(shapes, tokens))
+    return header(metadata(tokens, merges), shapes) + b"".join(each.ljust(padded(len(each)), b"\0") for each in weights)
 
 
 if __name__ == "__main__":

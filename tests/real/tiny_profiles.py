@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vllm_cache import kept_cache
+from vllm_cache import tiny_vllm
 
 from sparkdash.catalog import yaml12
 
@@ -23,42 +23,15 @@ imports all of it once more.
 def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
     """YAML of the profile `name` and its variant `ngram`; `engine` is what tests/real/setup.sh made, `hostfs` tests/conftest.py's image."""
     python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
-    variables, mount = kept_cache(engine)
-    profile: dict[str, Any] = {
-        "profile": name,
-        "about": "a quarter of a million random parameters, for tests",
-        "engine": "vllm",
-        "engine_version": "0.32",
-        "image": hostfs.image,
-        "command": [str(engine / "venv/bin/vllm"), "serve"],
-        "gpu": False,
-        "models": {"target": {"path": str(engine / "tiny-qwen3")}},
+    profile = tiny_vllm(engine, name, hostfs.image, hostfs.mounts(engine, python))
+    profile["args"] |= {
+        "distributed-executor-backend": IN_CORE,
+        "chat-template": TOOLS,
+        "enable-auto-tool-choice": True,
+        "tool-call-parser": "hermes",
+    }
+    profile |= {
         "serves": [f"{name}-plain"],
-        "mounts": [*hostfs.mounts(engine, python), mount],
-        "tmpfs": ["/scratch"],
-        "shm_size": "256m",
-        "env": {
-            "HOME": "/scratch",
-            "TMPDIR": "/scratch",
-            "XDG_CACHE_HOME": "/scratch",
-            "HF_HOME": "/scratch/hf",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
-            "OMP_NUM_THREADS": "1",
-            **variables,
-        },
-        "args": {
-            "distributed-executor-backend": IN_CORE,
-            "max-model-len": 4096,
-            "max-num-seqs": 8,
-            "enforce-eager": True,
-            "block-size": 32,
-            "chat-template": TOOLS,
-            "enable-auto-tool-choice": True,
-            "tool-call-parser": "hermes",
-        },
         "memory": {"weights_gib": 0.1, "kv_gib": 1, "overhead_gib": 2, "source": "measured: 1.4-2.6 GiB in all"},
         "variants": {
             "ngram": {

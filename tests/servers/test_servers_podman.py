@@ -73,7 +73,6 @@ def spark(new_daemon: Callable[..., Any], hostfs: Any) -> Iterator[Any]:
 
 
 def test_its_image_is_built_from_the_containerfile_beside_the_profile(spark: Any) -> None:
-    """Nothing is fetched: the image begins from scratch."""
     done = spark.sparkdash("build", "own-fixed", "--yes", timeout=200)
     assert done.returncode == 0, done.stderr
     assert subprocess.run(["podman", "image", "exists", IMAGE], timeout=30).returncode == 0
@@ -111,7 +110,6 @@ def test_a_route_that_it_does_not_serve_is_refused_with_those_that_it_serves(spa
 
 
 def test_its_figures_are_read_by_the_names_that_the_profile_gives(spark: Any) -> None:
-    """While a stream runs, one request runs and tokens come."""
     said = {"model": "own-fixed", "messages": [{"role": "user", "content": "Count."}], "stream": True}
     request = urllib.request.Request(
         f"{spark.url}/v1/chat/completions", json.dumps(said).encode(), {"Content-Type": "application/json"}
@@ -137,7 +135,6 @@ def test_another_takes_its_place_and_it_ends_by_its_own_signal(spark: Any) -> No
 
 
 def test_a_daemon_that_was_killed_finds_its_servers_again(spark: Any) -> None:
-    """The next daemon proves that it works, and does not start it anew."""
     before = spark.state()["engines"]["own-told"]
     spark.kill()
     spark.start()

@@ -89,7 +89,6 @@ class Daemon:
         return programs.Program(words, env=self.env, stderr=subprocess.PIPE, text=True)
 
     def signal(self, number: int) -> None:
-        assert self.process is not None
         self.process.send_signal(number)
 
     def kill(self) -> None:
@@ -99,13 +98,11 @@ class Daemon:
 
     def died(self) -> int:
         """Wait for the end of one that ends by itself; its exit code."""
-        assert self.process is not None
         code = self.process.wait(timeout=30)
         self._drain.wait()
         return code
 
     def end(self, *, engines: bool = True) -> int:
-        assert self.process is not None
         if self.process.poll() is None:
             if engines:
                 self.post("/api/stop", {"profile": None}, timeout=120)

@@ -50,7 +50,6 @@ class DockerDaemon:
 
     def stop(self) -> None:
         """End it with SIGTERM, as systemd does; without live restore its containers end first."""
-        assert self._process is not None
         self._process.terminate()
         self._process.wait(timeout=60)
 

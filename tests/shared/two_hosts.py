@@ -1,4 +1,4 @@
-"""Two hosts on this machine, each with its own network, processes, podman and sshd; and a daemon on one of them.
+"""Two hosts on this machine, each with its own network, processes, podman and sshd; a daemon on one of them, and a small engine on both.
 
 Owns: tests/two_hosts/hosts.sh as an object, the faults that tests cause, and a daemon that runs on host a. Memory, CPU
 and the kernel are one machine's: both hosts show the same figures unless a test lays others over /proc/meminfo.
@@ -14,14 +14,21 @@ import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
+import own_run
 from daemons import Daemon
 from own_run import engine_ports
+from vllm_cache import tiny_vllm
 
 HERE = Path(__file__).parents[1] / "two_hosts"
 SSHD = "/usr/sbin/sshd"
@@ -57,6 +64,21 @@ class TwoHosts:
             "RING": "1" if ring else "",
         }
 
+    @classmethod
+    @contextlib.contextmanager
+    def running(
+        cls, prefix: str, number: str = "", names: Sequence[str] = ("a", "b"), *, ring: bool = False
+    ) -> Iterator[TwoHosts]:
+        """Hosts for the length of the block, in a network of this worker's whose number begins with `number`."""
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ[own_run.VARIABLE]))
+        worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
+        made = cls(folder, f"10.{90 + int(number + worker)}.{os.getpid() % 250}", names, ring=ring)
+        try:
+            made.up()
+            yield made
+        finally:
+            made._script("down")
+
     def up(self) -> None:
         self._script("down")
         self._script("up")
@@ -65,10 +87,6 @@ class TwoHosts:
             context.mkdir()
             (context / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
             self.run(host, "podman", "build", "-q", "--timestamp", "0", "-t", self.image, "/root/image")
-
-    def down(self) -> None:
-        """End every process of both, and remove all that they wrote."""
-        self._script("down")
 
     def words(self, host: str, *argv: str, env: Mapping[str, str] | None = None) -> list[str]:
         pid = (self.folder / host / "pid").read_text().strip()
@@ -298,7 +316,176 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
             one.shutdown(how)
 
 
-def unique_net(worker: Sequence[str] | str) -> str:
-    """First three bytes of addresses that no other set of this run has."""
-    number = int(re.sub(r"\D", "", str(worker)) or 0)
-    return f"10.{90 + number}.{os.getpid() % 250}"
+NAME = "pair"
+HEAD, WORKER = "sparkdash-pair", "sparkdash-pair-worker1"
+GATES = "/root/gates"
+"""Folder of each host whose files hold the engine up; see pair_engine."""
+RANK = "^(VLLM::Worker|ray::RayWorkerProc)|spawn_main"
+"""Command line of a process that computes a rank.
+
+vLLM's own title is lost, and Python's stays, where the first variable of the container was set anew before
+setproctitle looked for the title's place: torch does so with TORCHINDUCTOR_CACHE_DIR, and podman's order is random.
+"""
+SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc")
+
+
+def profile(nodes: int = 2, name: str = NAME, **more: Any) -> dict[str, Any]:
+    base = str(Path(os.path.realpath(sys.executable)).parents[1])
+    places = dict.fromkeys((*SYSTEM, base, str(HERE.parents[1])))
+    args = {"tensor-parallel-size": nodes} if nodes > 1 else {}
+    return {
+        "profile": name,
+        "engine": "vllm",
+        "image": TwoHosts.image,
+        "models": {"target": {"path": str(HERE / "shim")}},
+        "gpu": False,
+        "command": [os.path.realpath(sys.executable), str(HERE / "pair_engine.py")],
+        "mounts": [
+            *({"source": place, "target": place} for place in places),
+            {"source": GATES, "target": "/gates", "read_only": False},
+        ],
+        "memory": {"weights_gib": 0.05, "kv_gib": 0.05, "overhead_gib": 0.05, "source": "measured"},
+        "nodes": nodes,
+        "args": args,
+        **more,
+    }
+
+
+def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
+    """Profile `duo` by native launch, with its variant `ray`."""
+    python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
+    places = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", python, engine, ray, HERE / "shim")
+    mounts = [{"source": str(place), "target": str(place)} for place in dict.fromkeys(places)]
+    made = tiny_vllm(engine, "duo", hosts.image, mounts)
+    made["env"]["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"] = "100"
+    made["args"]["tensor-parallel-size"] = 2
+    return made | {
+        "nodes": 2,
+        "tmpfs": ["/scratch", "/tmp"],
+        "memory": {"weights_gib": 0.1, "kv_gib": 1, "overhead_gib": 2, "source": "measured: 2.1-3.8 GiB a node"},
+        "variants": {
+            "ray": {
+                "args": {"distributed-executor-backend": "ray"},
+                "env": {
+                    "PATH": f"{ray}/bin:/usr/bin:/bin",
+                    "PYTHONPATH": f"{ray}/lib:{HERE / 'shim'}",
+                    "VLLM_CPU_RAY": "1",
+                },
+            },
+        },
+    }
+
+
+@contextmanager
+def shut(hosts: TwoHosts, gate: str, *on: str) -> Iterator[None]:
+    """Hold the engine up at a gate on these hosts; see pair_engine."""
+    files = [hosts.folder / host / "home" / "gates" / gate for host in on]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    try:
+        yield
+    finally:
+        for file in files:
+            file.unlink()
+
+
+def begin(daemon: HostDaemon, name: str = NAME) -> None:
+    """Begin to start the engine, and do not wait for it."""
+    deadline = time.monotonic() + 30
+    while (told := daemon.call("POST", "/api/use", {"profile": name}, 60))[0] >= 300:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
+
+
+def until_engine(daemon: HostDaemon, *states: str, name: str = NAME, limit_s: float = 90) -> dict[str, Any]:
+    """Wait until the engine is in one of these states; what is told of it."""
+    state = daemon.until_state(lambda state: state["engines"].get(name, {}).get("state") in states, limit_s)
+    return dict(state["engines"][name])
+
+
+def until_reachable(daemon: HostDaemon, *boxes: str) -> None:
+    """Wait until these boxes answer, or spark2."""
+    daemon.until_state(
+        lambda state: {state["nodes"].get(box, {}).get("status") for box in boxes or ("spark2",)} == {"reachable"}
+    )
+
+
+@contextmanager
+def swapping_daemon(root: Path, hosts: TwoHosts, **settings: Any) -> Iterator[HostDaemon]:
+    """A daemon on host a, not started, of one engine at a time on each host; at the end nothing of it is left."""
+    daemon = HostDaemon(root, hosts, reserve_gib=1.0, guard="off", side_by_side=False, min_dwell_s=0, **settings)
+    try:
+        yield daemon
+    finally:
+        daemon.close()
+        hosts.clear_containers()
+
+
+def up(daemon: HostDaemon, name: str = NAME) -> None:
+    begin(daemon, name)
+    engine = until_engine(daemon, "ready", "failed", name=name)
+    assert engine["state"] == "ready", (engine, daemon.state()["swaps"], daemon.state()["notices"][:5])
+
+
+def failure_of(daemon: HostDaemon, name: str = NAME) -> dict[str, Any]:
+    """Wait until the engine has failed; the failure."""
+    return dict(until_engine(daemon, "failed", name=name)["failure"])
+
+
+def until_gone(hosts: TwoHosts, *on: str, limit_s: float = 90) -> None:
+    """Wait until these hosts have no container. A node that was silent is tried every 15 s."""
+    deadline = time.monotonic() + limit_s
+    while left := {host: found for host in on if (found := hosts.containers(host))}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def plug_in(hosts: TwoHosts, daemon: HostDaemon) -> None:
+    """Plug the cable in again and have the silent node tried now; by itself the daemon does so within 15 s."""
+    hosts.link(up=True)
+    daemon.post("/api/reload", {})
+
+
+def notices(daemon: HostDaemon) -> str:
+    return "\n".join(each["text"] for each in daemon.state()["notices"])
+
+
+def registry(hosts: TwoHosts, boxes: Mapping[str, str]) -> str:
+    """Text of nodes.toml with these hosts, by the name of their box."""
+    keys = {host: (hosts.folder / host / "ssh_host.pub").read_text().split() for host in boxes.values()}
+    return "".join(
+        f'[{box}]\nssh = "root@{hosts.address[host]}"\nhost_key = "{keys[host][0]} {keys[host][1]}"\n'
+        for box, host in boxes.items()
+    )
+
+
+def open_chat(
+    daemon: HostDaemon, model: str, *, timeout: float = 100, session: str | None = None, **more: Any
+) -> HTTPResponse:
+    """Open a chat through the gateway, which brings the profile up; an answer of four tokens unless told otherwise."""
+    body = {"model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": 4, **more}
+    headers = {"Content-Type": "application/json", **({"X-Session-ID": session} if session else {})}
+    request = urllib.request.Request(f"{daemon.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    try:
+        return urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read().decode()) from None
+
+
+def answer(daemon: HostDaemon, model: str) -> str:
+    """Ask for four tokens; return why the answer ended."""
+    with open_chat(daemon, model) as reply:
+        return str(json.load(reply)["choices"][0]["finish_reason"])
+
+
+def daemon_that_knows_b(
+    hosts: TwoHosts, made: HostDaemon, profile_more: dict[str, Any] | None = None, **node: str
+) -> HostDaemon:
+    """Start a daemon of host a with host b in its registry; `node`: more lines of its entry."""
+    more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in node.items())
+    (made.root / "config" / "nodes.toml").write_text(registry(hosts, {"spark2": "b"}) + more)
+    (made.profiles / f"{NAME}.yaml").write_text(json.dumps(profile(**(profile_more or {}))))
+    made.start()
+    until_reachable(made)
+    return made

@@ -1,9 +1,38 @@
-"""Folder in which the real vLLMs of the tests keep compiled code from one load to the next."""
+"""Profile of the tests' real vLLM, a tiny model under its CPU build, and where it keeps compiled code between loads."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+
+def tiny_vllm(engine: Path, name: str, image: str, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Profile document; `engine` is what tests/real/setup.sh made."""
+    variables, mount = kept_cache(engine)
+    return {
+        "profile": name,
+        "about": "a quarter of a million random parameters, for tests",
+        "engine": "vllm",
+        "engine_version": "0.32",
+        "image": image,
+        "command": [str(engine / "venv/bin/vllm"), "serve"],
+        "gpu": False,
+        "models": {"target": {"path": str(engine / "tiny-qwen3")}},
+        "mounts": [*mounts, mount],
+        "tmpfs": ["/scratch"],
+        "shm_size": "256m",
+        "env": {
+            **dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME"), "/scratch"),
+            "HF_HOME": "/scratch/hf",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+            "OMP_NUM_THREADS": "1",
+            **variables,
+        },
+        "args": {"max-model-len": 4096, "max-num-seqs": 8, "enforce-eager": True, "block-size": 32},
+    }
 
 
 def kept_cache(engine: Path) -> tuple[dict[str, str], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Raw figures of engines: what moves while an engine works, and since when an engine does not answer."""
+"""Raw figures of engines: what moves while an engine works, since when it does not answer; and a GB10's stuck low-power state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import ATLAS, adapter
 from sparkdash.telemetry import source
 from sparkdash.telemetry.derive import EngineHistory, figures_of
+from sparkdash.telemetry.power import (
+    LASTS_S,
+    LowPowerDetector,
+    describe_gpu,
+    is_stuck,
+    low_power_w,
+    shows_low_power,
+)
 from sparkdash.telemetry.reading import Reading, parse_slots
 
 NOTHING = EngineFigures()
@@ -147,7 +155,6 @@ async def test_a_collector_tells_the_figures_of_the_engine_that_is_there_now(wat
         assert made.figures("nobody") is None
         await made.begin("coder")
         told = made.figures("coder")
-        assert told is not None
         assert (told.running, told.answered_at, told.unanswered_since) == (2, watch.time.now, None)
         assert 7 in told.progress
         watch.engines = {"coder": watch.engine(server.url, container="another")}
@@ -162,7 +169,6 @@ async def test_an_engine_that_does_not_answer_is_unanswered_since_the_first_ques
 
     def told() -> Any:
         figures = made.figures("coder")
-        assert figures is not None
         return figures.unanswered_since, figures.answered_at, figures.running
 
     async with idle(watch) as made:
@@ -209,6 +215,51 @@ async def test_the_gpus_last_figures_are_kept_for_the_judgement_of_liveness(watc
     async with collecting(watch):
         sample = await watch.sample()
         gpu = watch.collector.gpu
-    assert gpu is not None
     assert (gpu.power_w, gpu.low_w, gpu.utilization) == (40.0, 30.0, 0.9)
     assert sample.at - watch.time.unix() + watch.time.now == pytest.approx(gpu.looked_at, abs=2)
+
+
+STUCK = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
+HEALTHY = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
+
+
+def test_what_owners_saw() -> None:
+    assert shows_low_power(STUCK)
+    assert not shows_low_power(HEALTHY)
+    assert describe_gpu(STUCK) == "96 % busy, 799 MHz, 19.5 W, held back by nothing"
+
+
+@pytest.mark.parametrize("change", [
+    {"utilization": 0.89}, {"sm_clock_mhz": 1400}, {"power_w": 30}, {"throttle": ("thermal",)},
+    {"throttle": ("power cap",)}, {"throttle": ("clock setting",)}, {"utilization": None}, {"sm_clock_mhz": None},
+    {"power_w": None},
+])  # fmt: skip
+def test_one_figure_otherwise_and_it_is_not(change: dict[str, Any]) -> None:
+    assert not shows_low_power(STUCK.model_copy(update=change))
+
+
+def test_one_look_is_not_enough() -> None:
+    """A look may fall between two kernels."""
+    assert not is_stuck([STUCK])
+    assert is_stuck([STUCK, STUCK])
+    assert not is_stuck([STUCK, HEALTHY])
+
+
+def test_it_must_last() -> None:
+    watch = LowPowerDetector()
+    changed = [watch.see(at, STUCK) for at in (0.0, 1.0, LASTS_S - 1)]
+    assert (changed, watch.stuck) == ([False] * 3, False)
+    assert not watch.see(LASTS_S - 0.5, None)
+    assert watch.see(LASTS_S, STUCK)
+    assert watch.stuck
+    assert not watch.see(LASTS_S + 1, STUCK)
+    assert watch.see(LASTS_S + 2, HEALTHY)
+    assert not watch.stuck
+    assert not watch.see(LASTS_S + 3, STUCK)
+    assert not watch.stuck
+
+
+def test_only_a_gb10_has_a_limit_below_which_it_computes_nothing() -> None:
+    assert low_power_w("NVIDIA GB10") == 30.0
+    assert low_power_w("NVIDIA H200") is None
+    assert low_power_w(None) is None

@@ -49,40 +49,24 @@ def looking(time: Any, engine: Callable[..., Engine]) -> Looking:
     return begin
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "told"),
-    [
-        (
-            "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n",
-            "vllm:generation_tokens_total 140\nvllm:num_requests_running 1\n",
-            {Metric.DECODE: 40.0, Metric.RUNNING: 1.0},
-        ),
-        (
-            'sglang:realtime_tokens_total{mode="decode"} 1\nsglang:num_running_reqs 2\n',
-            'sglang:realtime_tokens_total{mode="decode"} 31\nsglang:num_running_reqs 2\n',
-            {Metric.DECODE: 30.0, Metric.RUNNING: 2.0},
-        ),
-        (
-            "llamacpp:tokens_predicted_total 5\nllamacpp:requests_processing 1\n",
-            "llamacpp:tokens_predicted_total 25\nllamacpp:requests_processing 1\n",
-            {Metric.DECODE: 20.0, Metric.RUNNING: 1.0},
-        ),
-        (
-            "atlas_prompt_tokens_total 0\natlas_prefix_cache_hit_tokens_total 0\natlas_requests_active 1\n",
-            "atlas_prompt_tokens_total 100\natlas_prefix_cache_hit_tokens_total 40\natlas_requests_active 1\n",
-            {Metric.PREFIX_HIT: 0.4, Metric.DECODE: None, Metric.RUNNING: 1.0},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "counts", "told"), [
+    ("vllm:generation_tokens_total {}\nvllm:num_requests_running 1\n", [(100,), (140,)],
+     {Metric.DECODE: 40.0, Metric.RUNNING: 1.0}),
+    ('sglang:realtime_tokens_total{{mode="decode"}} {}\nsglang:num_running_reqs 2\n', [(1,), (31,)],
+     {Metric.DECODE: 30.0, Metric.RUNNING: 2.0}),
+    ("llamacpp:tokens_predicted_total {}\nllamacpp:requests_processing 1\n", [(5,), (25,)],
+     {Metric.DECODE: 20.0, Metric.RUNNING: 1.0}),
+    ("atlas_prompt_tokens_total {}\natlas_prefix_cache_hit_tokens_total {}\natlas_requests_active 1\n",
+     [(0, 0), (100, 40)], {Metric.PREFIX_HIT: 0.4, Metric.DECODE: None, Metric.RUNNING: 1.0}),
+])  # fmt: skip
 async def test_the_figures_of_whatever_engine_it_is_are_read(
-    new_engine: Any, looking: Looking, first: str, second: str, told: dict[Metric, float | None]
+    new_engine: Any, looking: Looking, text: str, counts: list[tuple[int, ...]], told: dict[Metric, float | None]
 ) -> None:
     server = await new_engine()
-    server.text = first
     async with looking(server) as looks:
-        await looks.look()
-        server.text = second
-        sample = await looks.look()
+        for count in counts:
+            server.text = text.format(*count)
+            sample = await looks.look()
     assert sample.error is None
     assert {metric: sample.get(metric) for metric in told} == told
 
@@ -141,7 +125,6 @@ async def test_a_server_without_figures_is_no_fault_and_seldom_asked(
 
 
 async def test_another_engine_at_the_same_address_is_recognised_anew(new_engine: Any, looking: Looking) -> None:
-    """The owner put llama.cpp where vLLM was: no figure reaches from one to the other."""
     server = await new_engine()
     server.text = "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n"
     async with looking(server) as looks:
@@ -154,7 +137,6 @@ async def test_another_engine_at_the_same_address_is_recognised_anew(new_engine:
 
 
 async def test_a_hiccup_is_not_taken_for_another_engine(new_engine: Any, looking: Looking) -> None:
-    """A 503 says why there is nothing newer, and the figures go on after it."""
     server = await new_engine()
     server.text = "vllm:generation_tokens_total 100\nvllm:num_requests_running 1\n"
     async with looking(server) as looks:

@@ -237,17 +237,13 @@ async def test_an_engine_that_began_anew_gives_nothing_across_its_restart(watchi
 async def test_a_counter_that_is_missing_for_a_moment_hides_no_restart(watching: Watching) -> None:
     async with watching() as looks:
         await looks.seconds(20)
-        looks.server.text = "vllm:num_requests_running 0\n"
-        await looks.source.ask()
-        assert looks.source.sample().get(Metric.DECODE) is None
-        looks.time.now += 1.0
-        looks.server.text = "vllm:generation_tokens_total 5\nvllm:num_requests_running 1\n"
-        await looks.source.ask()
-        assert looks.source.sample().get(Metric.DECODE) is None
-        looks.time.now += 1.0
-        looks.server.text = "vllm:generation_tokens_total 45\nvllm:num_requests_running 1\n"
-        await looks.source.ask()
-        assert looks.source.sample().get(Metric.DECODE) == pytest.approx(40.0)
+        rates = []
+        for counted in ("", "vllm:generation_tokens_total 5\n", "vllm:generation_tokens_total 45\n"):
+            looks.server.text = f"{counted}vllm:num_requests_running {int(bool(counted))}\n"
+            await looks.source.ask()
+            rates.append(looks.source.sample().get(Metric.DECODE))
+            looks.time.now += 1.0
+        assert rates == [None, None, pytest.approx(40.0)]
 
 
 @pytest.mark.parametrize("leap", [30.0, 7200.0, -7200.0])
@@ -268,25 +264,20 @@ async def test_no_rate_reaches_over_a_leap_of_the_clock(watching: Watching, leap
         assert looks.source.sample().get(Metric.DECODE) == pytest.approx(RATE, rel=0.02)
 
 
-async def test_a_hiccup_of_slots_starts_nothing_over(time: Any, new_engine: Any, engine: Any) -> None:
+async def test_a_hiccup_of_slots_starts_nothing_over(watching: Watching) -> None:
     """A llama-server whose /slots fails once has not answered once; its rate goes on from what was seen before."""
-    server = await new_engine()
-    server.text = "llamacpp:tokens_predicted_total 0\nllamacpp:requests_processing 1\n"
-    slot = {"n_ctx": 4096, "is_processing": True, "id_task": 1, "next_token": [{"n_decoded": 0}]}
-    server.slots = [slot]
-    known = engine(server.url, kind="llamacpp")
-    async with Upstream() as upstream:
-        source = MetricsSource(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
+    slot = {"n_ctx": 4096, "is_processing": True, "id_task": 1}
+    async with watching(kind="llamacpp") as looks:
+        looks.server.text = "llamacpp:tokens_predicted_total 0\nllamacpp:requests_processing 1\n"
         for second in range(8):
-            slot["next_token"] = [{"n_decoded": 30 * second}]
-            server.slots_status = 503 if second == 5 else 200
-            await source.ask()
+            looks.server.slots = [slot | {"next_token": [{"n_decoded": 30 * second}]}]
+            looks.server.slots_status = 503 if second == 5 else 200
+            await looks.source.ask()
             if second == 5:
-                assert "/slots answered 503" in (source.sample().error or "")
+                assert "/slots answered 503" in (looks.source.sample().error or "")
             elif second:
-                assert source.sample().get(Metric.DECODE) == pytest.approx(30.0)
-            time.now += 1.0
-        await source.close()
+                assert looks.source.sample().get(Metric.DECODE) == pytest.approx(30.0)
+            looks.time.now += 1.0
 
 
 @pytest.mark.parametrize(
@@ -298,20 +289,17 @@ async def test_a_hiccup_of_slots_starts_nothing_over(time: Any, new_engine: Any,
     ],
 )
 async def test_tensorfolds_pool_and_busy_flag_are_read_from_its_health(
-    time: Any, new_engine: Any, engine: Any, health: dict[str, Any], kv: Any, running: float | None, hit: float | None
+    watching: Watching, health: dict[str, Any], kv: Any, running: float | None, hit: float | None
 ) -> None:
     """The pool holds kept prompts too; without one there is how full the windows of running requests are."""
-    server = await new_engine()
-    server.text = 'tensorfold:kv_cache_usage_ratio{pool="0"} 0.1\ntensorfold:prompt_tokens_total 0\n'
-    server.health = health | {name: 0 for name in health if name == "cached_tokens_total"}
-    known = engine(server.url, kind="tensorfold")
-    async with Upstream() as upstream:
-        source = MetricsSource(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
-        await source.ask()
-        time.now += 1.0
+    async with watching(kind="tensorfold") as looks:
+        server = looks.server
+        server.text = 'tensorfold:kv_cache_usage_ratio{pool="0"} 0.1\ntensorfold:prompt_tokens_total 0\n'
+        server.health = health | {name: 0 for name in health if name == "cached_tokens_total"}
+        await looks.source.ask()
+        looks.time.now += 1.0
         server.text, server.health = server.text.replace("total 0", "total 100"), health
-        await source.ask()
-        seen = source.sample()
-        await source.close()
+        await looks.source.ask()
+        seen = looks.source.sample()
     assert (seen.get(Metric.KV_USED), seen.get(Metric.KV_CAPACITY)) == kv
     assert (seen.get(Metric.RUNNING), seen.get(Metric.PREFIX_HIT)) == (running, hit)

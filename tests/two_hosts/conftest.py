@@ -9,26 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import own_run
 import pytest
 from local_sshd import LocalSshd
-from two_host_pair import daemon_that_knows_b
-from two_hosts import SSHD, HostDaemon, TwoHosts, unique_net
+from two_hosts import SSHD, HostDaemon, TwoHosts, daemon_that_knows_b
 
 
 @pytest.fixture(scope="session")
 def hosts() -> Iterator[TwoHosts]:
     if os.geteuid() != 0 or not (Path(SSHD).exists() and shutil.which("ip") and shutil.which("catatonit")):
         pytest.skip("two hosts need root, sshd, iproute2 and catatonit: run tests/two_hosts/setup.sh")
-    made = TwoHosts(
-        Path(tempfile.mkdtemp(prefix="two", dir=os.environ[own_run.VARIABLE])),
-        unique_net(os.environ.get("PYTEST_XDIST_WORKER", "")),
-    )
-    try:
-        made.up()
+    with TwoHosts.running("two") as made:
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture

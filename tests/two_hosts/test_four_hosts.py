@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import own_run
 import pytest
-from two_host_pair import RANK, answer, duo, profile, registry, until_engine, until_gone, up
-from two_hosts import HERE, HostDaemon, TwoHosts, unique_net
+from two_hosts import (
+    HERE,
+    RANK,
+    HostDaemon,
+    TwoHosts,
+    answer,
+    duo,
+    open_chat,
+    profile,
+    registry,
+    swapping_daemon,
+    until_engine,
+    until_gone,
+    until_reachable,
+    up,
+)  # fmt: skip
 
 from sparkdash.catalog import yaml12
 
@@ -29,40 +38,26 @@ BOXES = ("local", "spark2", "spark3", "spark4")
 
 @pytest.fixture(scope="module")
 def four(hosts: TwoHosts) -> Iterator[TwoHosts]:
-    folder = Path(tempfile.mkdtemp(prefix="four", dir=os.environ[own_run.VARIABLE]))
-    made = TwoHosts(folder, unique_net("5" + os.environ.get("PYTEST_XDIST_WORKER", "gw0")), NAMES)
-    try:
-        made.up()
+    with TwoHosts.running("four", "5", NAMES) as made:
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="module")
 def spark(four: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
     """A daemon on host a that knows the three others; one engine at a time on each host."""
-    settings = {"reserve_gib": 1.0, "guard": "off", "side_by_side": False, "min_dwell_s": 0, "stop_grace_s": 3}
-    daemon = HostDaemon(tmp_path_factory.mktemp("daemon"), four, **settings)
-    (daemon.root / "config" / "nodes.toml").write_text(registry(four, dict(zip(BOXES[1:], NAMES[1:], strict=True))))
-    for name, nodes in (("left", 2), ("right", 2), ("all", 4)):
-        (daemon.profiles / f"{name}.yaml").write_text(json.dumps(profile(nodes, name)))
-    either = profile(1, "either") | {"nodes": [2, 4], "parallel": {"tp": [2, 4]}}
-    (daemon.profiles / "either.yaml").write_text(json.dumps(either))
-    try:
+    with swapping_daemon(tmp_path_factory.mktemp("daemon"), four, stop_grace_s=3) as daemon:
+        (daemon.root / "config" / "nodes.toml").write_text(registry(four, dict(zip(BOXES[1:], NAMES[1:], strict=True))))
+        for name, nodes in (("left", 2), ("right", 2), ("all", 4)):
+            daemon.write(name, json.dumps(profile(nodes, name)))
+        daemon.write("either", json.dumps(profile(1, "either") | {"nodes": [2, 4], "parallel": {"tp": [2, 4]}}))
         daemon.start()
-        daemon.until_state(
-            lambda state: all(state["nodes"].get(box, {}).get("status") == "reachable" for box in BOXES[1:])
-        )
+        until_reachable(daemon, *BOXES[1:])
         yield daemon
-    finally:
-        daemon.close()
-        four.clear_containers()
 
 
 def test_two_models_run_on_the_halves_and_one_over_all_takes_the_place_of_both(
     spark: HostDaemon, four: TwoHosts
 ) -> None:
-    """The second half's head is on another box, and its clients ask the same gateway."""
     up(spark, "left")
     up(spark, "right")
     assert spark.ready_nodes() == {"left": ["local", "spark2"], "right": ["spark3", "spark4"]}
@@ -121,7 +116,6 @@ def test_a_cut_between_two_workers_is_told_although_this_box_reaches_both(spark:
 
 
 def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark: HostDaemon, four: TwoHosts) -> None:
-    """The box's cable is pulled; the engine of the other two boxes keeps answering."""
     up(spark, "left")
     up(spark, "right")
     four.run("c", "ip", "link", "set", "ve", "down")
@@ -138,7 +132,7 @@ def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark
 def alone(spark: HostDaemon) -> None:
     """End what a test before left, and wait for boxes that it cut off."""
     assert spark.sparkdash("stop", "--all").returncode in (0, 3)
-    spark.until_state(lambda state: {each["status"] for each in state["nodes"].values()} == {"reachable"})
+    until_reachable(spark, *BOXES[1:])
 
 
 def test_a_profile_for_two_or_four_boxes_takes_four_and_is_back_on_two_when_one_is_lost(
@@ -165,10 +159,7 @@ AGENTS = [f"agent-{number}" for number in range(20)]
 
 def replica_of(spark: HostDaemon, agent: str) -> str:
     """Ask for one more turn of a session; return the engine that answered, by the name that it serves."""
-    body = {"model": "many", "messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
-    headers = {"Content-Type": "application/json", "X-Session-ID": agent}
-    request = urllib.request.Request(f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=90) as reply:
+    with open_chat(spark, "many", session=agent) as reply:
         return str(json.load(reply)["model"])
 
 

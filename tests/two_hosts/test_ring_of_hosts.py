@@ -7,15 +7,10 @@ image. The opposite host is reached over a neighbour, which forwards. The tests 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-import own_run
 import pytest
-from two_host_pair import answer, profile, registry, until_engine, until_gone, up
-from two_hosts import HostDaemon, TwoHosts, unique_net
+from two_hosts import HostDaemon, TwoHosts, answer, profile, registry, swapping_daemon, until_engine, until_gone, up
 
 pytestmark = [pytest.mark.full, pytest.mark.podman, pytest.mark.timeout(300)]
 
@@ -26,31 +21,20 @@ BOXES = ("local", "spark2", "spark3", "spark4")
 
 @pytest.fixture(scope="module")
 def ring(hosts: TwoHosts) -> Iterator[TwoHosts]:
-    folder = Path(tempfile.mkdtemp(prefix="ring", dir=os.environ[own_run.VARIABLE]))
-    made = TwoHosts(folder, unique_net("7" + os.environ.get("PYTEST_XDIST_WORKER", "gw0")), NAMES, ring=True)
-    try:
-        made.up()
+    with TwoHosts.running("ring", "7", NAMES, ring=True) as made:
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="module")
 def spark(ring: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
     """A daemon on host a that knows only the host behind the neighbour; one engine at a time on each host."""
-    settings = {"reserve_gib": 1.0, "guard": "off", "side_by_side": False, "min_dwell_s": 0, "stop_grace_s": 3}
-    daemon = HostDaemon(tmp_path_factory.mktemp("daemon"), ring, **settings)
-    (daemon.root / "config" / "nodes.toml").write_text(registry(ring, {"spark3": "d"}))
-    with (daemon.root / "config" / "config.toml").open("a") as config:
-        config.write("[policy.other-left]\npinned = true\n")  # so that the last one takes the other half
-    for name, nodes in (("left", 2), ("right", 2), ("other-left", 2), ("other-right", 2), ("all", 4)):
-        (daemon.profiles / f"{name}.yaml").write_text(json.dumps(profile(nodes, name)))
-    try:
-        daemon.start()
-        yield daemon
-    finally:
-        daemon.close()
-        ring.clear_containers()
+    with swapping_daemon(tmp_path_factory.mktemp("daemon"), ring, stop_grace_s=3) as daemon:
+        (daemon.root / "config" / "nodes.toml").write_text(registry(ring, {"spark3": "d"}))
+        with (daemon.root / "config" / "config.toml").open("a") as config:
+            config.write("[policy.other-left]\npinned = true\n")  # so that the last one takes the other half
+        for name, nodes in (("left", 2), ("right", 2), ("other-left", 2), ("other-right", 2), ("all", 4)):
+            daemon.write(name, json.dumps(profile(nodes, name)))
+        yield daemon.start()
 
 
 def know_all(spark: HostDaemon, ring: TwoHosts) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from two_host_pair import HEAD, NAME, WORKER, opened_stream, plug_in, profile, shut, until_gone, up
-from two_hosts import HostDaemon, TwoHosts
+from two_hosts import HEAD, NAME, WORKER, HostDaemon, TwoHosts, open_chat, plug_in, profile, shut, until_gone, up
 
 pytestmark = [pytest.mark.podman]
 
@@ -71,8 +70,7 @@ def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside
     up(daemon, "here")
     assert list(hosts.containers("a")) == ["sparkdash-here"]
     assert list(hosts.containers("b")) == ["sparkdash-there"]
-    asked = {"model": "there", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8000, "stream": True}
-    with opened_stream(daemon, asked) as stream:
+    with open_chat(daemon, "there", max_tokens=8000, stream=True) as stream:
         assert b"there" in next(line for line in stream if b'"content"' in line)
         hosts.link(up=False)
         said = b"".join(stream).decode()

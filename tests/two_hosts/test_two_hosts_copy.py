@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from copied_trees import contents
-from two_host_pair import profile, registry, up
-from two_hosts import HostDaemon, TwoHosts
+from two_hosts import HostDaemon, TwoHosts, profile, registry, until_reachable, up
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]
 
@@ -68,7 +67,6 @@ def begin_copy(daemon: HostDaemon) -> subprocess.Popen[str]:
 
 def until_sent(copying: subprocess.Popen[str], share: float) -> dict[str, Any]:
     """Read the progress until that share was sent."""
-    assert copying.stdout is not None
     for line in copying.stdout:
         step = json.loads(line)
         if step.get("step") == "send" and step["came_bytes"] >= share * step["total_bytes"]:
@@ -99,7 +97,6 @@ def test_a_link_cut_in_the_middle_is_waited_for_and_the_copy_goes_on(
     copying = begin_copy(daemon)
     until_sent(copying, 0.3)
     hosts.link(up=False)
-    assert copying.stdout is not None
     os.set_blocking(copying.stdout.fileno(), True)
     time.sleep(12)  # longer than ssh's keepalive takes to find a dead link
     hosts.link(up=True)
@@ -198,7 +195,7 @@ def test_a_swap_to_both_hosts_copies_image_and_weights_first_and_tells_so(
     (daemon.profiles / "pair.yaml").write_text(json.dumps(profile(models={"target": {"path": MODEL}})))
     hosts.slow_link(SLOW)
     daemon.start()
-    daemon.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    until_reachable(daemon)
     beginning = subprocess.Popen(daemon.words("-m", "sparkdash", "use", "pair"), stderr=subprocess.PIPE, text=True)
 
     def copies(state: dict[str, Any]) -> bool:
@@ -222,7 +219,7 @@ def test_a_swap_is_refused_before_anything_is_stopped_when_neither_host_has_the_
     text = json.dumps(profile(1, "other", node="spark2", models={"target": {"path": "/root/nothing"}}))
     (daemon.profiles / "other.yaml").write_text(text)
     daemon.start()
-    daemon.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    until_reachable(daemon)
     up(daemon, "first")
     done = daemon.sparkdash("use", "other")
     assert done.returncode == 4, done.stdout + done.stderr

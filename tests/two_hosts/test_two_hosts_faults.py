@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from two_host_pair import (
+from two_hosts import (
     NAME,
     WORKER,
+    HostDaemon,
+    TwoHosts,
     begin,
     daemon_that_knows_b,
     failure_of,
@@ -21,9 +23,9 @@ from two_host_pair import (
     shut,
     until_engine,
     until_gone,
+    until_reachable,
     up,
-)
-from two_hosts import HostDaemon, TwoHosts
+)  # fmt: skip
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]
 
@@ -107,7 +109,7 @@ def test_a_box_that_was_started_anew_has_nothing_of_the_engine_and_is_used_again
             assert failure["message"] == "pair was ended. spark2 was restarted while the engine ran on it."
         until_gone(hosts, "a")
         daemon.post("/api/stop", {"profile": NAME})
-        daemon.until_state(lambda state: state["nodes"]["spark2"]["status"] == "reachable")
+        until_reachable(daemon)
         assert "spark2 was restarted and can be reached again." in notices(daemon)
         up(daemon)
         assert daemon.end() == 0
@@ -246,7 +248,7 @@ def test_a_daemon_of_the_other_host_keeps_its_engine_and_its_port(
     )
     (daemon.profiles / "ours.yaml").write_text(json.dumps(profile(1, "ours", node="spark2")))
     daemon.start()
-    daemon.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    until_reachable(daemon)
     up(daemon, "ours")
     assert daemon.state()["engines"]["ours"]["url"].rpartition(":")[2] == str(int(port) + 1)
     assert sorted(hosts.containers("b")) == ["sparkdash-ours", "sparkdash-theirs"]

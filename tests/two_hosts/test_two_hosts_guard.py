@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from two_host_pair import NAME, WORKER, plug_in, profile, up
-from two_hosts import HostDaemon, TwoHosts
+from two_hosts import NAME, WORKER, HostDaemon, TwoHosts, plug_in, profile, up
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]
 
@@ -50,9 +49,7 @@ def until(hosts: TwoHosts, holds: Callable[[], object], limit_s: float = 40) -> 
 
 
 def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_the_reason(
-    daemon: HostDaemon,
-    hosts: TwoHosts,
-    memory_of_b: Callable[[float], None],
+    daemon: HostDaemon, hosts: TwoHosts, memory_of_b: Callable[[float], None]
 ) -> None:
     up(daemon)
     daemon.until_state(lambda state: state["nodes"]["spark2"]["guarded"])
@@ -66,9 +63,7 @@ def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_th
 
 
 def test_the_guard_acts_while_the_daemon_is_dead_and_the_next_daemon_tells_it(
-    daemon: HostDaemon,
-    hosts: TwoHosts,
-    memory_of_b: Callable[[float], None],
+    daemon: HostDaemon, hosts: TwoHosts, memory_of_b: Callable[[float], None]
 ) -> None:
     (daemon.profiles / "there.yaml").write_text(json.dumps(profile(1, "there", node="spark2")))
     daemon.post("/api/reload", {})
@@ -87,9 +82,7 @@ def test_the_guard_acts_while_the_daemon_is_dead_and_the_next_daemon_tells_it(
 
 
 def test_the_guard_acts_while_the_link_is_cut(
-    daemon: HostDaemon,
-    hosts: TwoHosts,
-    memory_of_b: Callable[[float], None],
+    daemon: HostDaemon, hosts: TwoHosts, memory_of_b: Callable[[float], None]
 ) -> None:
     up(daemon)
     daemon.until_state(lambda state: state["nodes"]["spark2"]["guarded"])

@@ -9,19 +9,21 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from two_host_pair import (
+from two_hosts import (
     HEAD,
     NAME,
     WORKER,
+    HostDaemon,
+    TwoHosts,
     begin,
     daemon_that_knows_b,
-    opened_stream,
+    open_chat,
     shut,
     until_engine,
     until_gone,
+    until_reachable,
     up,
-)
-from two_hosts import HostDaemon, TwoHosts
+)  # fmt: skip
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]
 
@@ -72,7 +74,7 @@ def test_killed_while_weights_are_copied_the_next_start_sends_the_rest(
         hosts.slow_link(None)
     assert hosts.containers("a") == hosts.containers("b") == {}
     assert NAME not in daemon.state()["engines"]
-    daemon.until_state(lambda state: state["nodes"]["spark2"]["status"] == "reachable")
+    until_reachable(daemon)
     assert stock_there(daemon) == {"spark2": {"image": True, "weights": False}}
     up(daemon)
     assert stock_there(daemon) == {"spark2": {"image": True, "weights": True}}
@@ -113,8 +115,7 @@ def test_killed_while_the_engine_drains_it_is_adopted_and_the_stop_forgotten(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
     up(daemon)
-    asked = {"model": NAME, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8000, "stream": True}
-    with suppress(OSError), opened_stream(daemon, asked) as stream:
+    with suppress(OSError), open_chat(daemon, NAME, max_tokens=8000, stream=True) as stream:
         next(iter(stream))
         stopping = threading.Thread(target=stop_until_killed, args=(daemon,))
         stopping.start()

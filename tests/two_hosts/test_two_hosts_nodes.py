@@ -1,78 +1,31 @@
-"""Nodes over a real sshd: the life of one, the directory of all, and the commands that change it."""
+"""Nodes over a real sshd, and two hosts that share nothing but a switch: commands, the doctor, and their link measured."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import local_sshd
 import pytest
 from local_sshd import LocalSshd
+from refusals import refused
+from two_hosts import HostDaemon, TwoHosts
 
-from sparkdash.domain.node import LOCAL, NodeFacts, NodeStatus
-from sparkdash.errors import HostError
+from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.host.box import BoxReader
-from sparkdash.nodes import boxes, node_file
 from sparkdash.nodes import directory as directory_module
+from sparkdash.nodes import node_file
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.ssh import node_monitor
-from sparkdash.nodes.ssh.connection import NodeConnection
-from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
 from sparkdash.nodes.ssh.ssh_command import fingerprint
 
 pytestmark = [pytest.mark.podman]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    await asyncio.to_thread(local_sshd.until, holds, 30)
-
-
-# The life of one node
-
-
-async def read_facts(connection: NodeConnection) -> NodeFacts:
-    """The facts of the node, whose podman is asked nothing."""
-    return await boxes.read_facts(connection, "true")
-
-
-async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
-    sshd: LocalSshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_monitor, "RETRY_S", (0.05, 0.1))
-    seen: list[NodeStatus] = []
-    returned: list[str] = []
-    orders = MonitorInputs(read_facts, lambda: seen.append(link.state.status), returned.append)
-    link = NodeMonitor(sshd.node, orders)
-    task = asyncio.create_task(link.run())
-    try:
-        await until(lambda: link.reachable)
-        assert link.state.facts is not None
-        assert link.state.facts.hostname == os.uname().nodename
-        assert link.settled.is_set()
-        sshd.stop()
-        await until(lambda: link.state.status is NodeStatus.UNREACHABLE)
-        assert "spark2" in (link.state.reason or "")
-        assert link.state.facts is not None
-        sshd.start()
-        await until(lambda: link.reachable)
-        assert returned == ["spark2", "spark2"]
-        assert link.reason is None
-        assert [one for one, other in zip(seen, [None, *seen], strict=False) if one is not other] == [
-            NodeStatus.REACHABLE,
-            NodeStatus.UNREACHABLE,
-            NodeStatus.REACHABLE,
-        ]
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    assert not link.connection.alive
 
 
 # All nodes of the registry
@@ -112,9 +65,8 @@ async def test_the_directory_follows_its_registry(
         (here,) = directory.launch_on((LOCAL,))
         assert (here.address, here.hf_home, here.cache_dir) == ("127.0.0.1", "/srv/hf", "/srv/cache")
         assert directory.memory("spark2") is None
-        with pytest.raises(HostError) as refused:
+        with refused("node_unknown"):
             directory.runtime("spark9")
-        assert refused.value.code == "node_unknown"
         registry.write_text("spark2 = 1\n")
         directory.reload()
         assert (problems, directory.names) == (["nodes_invalid"], (LOCAL, "spark2"))
@@ -175,3 +127,58 @@ def test_a_box_that_refuses_the_login_is_not_added(run: Run, sshd: LocalSshd, tm
         (sshd.folder / "authorized_keys").write_text(keys)
     assert (done.returncode, "ssh-copy-id" in done.stderr) == (5, True)
     assert not (tmp_path / "config" / "nodes.toml").exists()
+
+
+def findings(daemon: HostDaemon, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and findings of the doctor."""
+    done = daemon.sparkdash("doctor", *words, "--json")
+    return done.returncode, json.loads(done.stdout)["findings"]
+
+
+@pytest.mark.full
+def test_the_doctor_examines_both_hosts_for_the_command_and_for_the_daemon(daemon: HostDaemon, hosts: TwoHosts) -> None:
+    code, told = findings(daemon, "podman", "memory", "clock", "mtu", "route")
+    assert (code, {each["status"] for each in told}) == (0, {"ok"}), told
+    both, there = ["local", "spark2"], ["spark2"]
+    assert [(each["name"], each.get("nodes")) for each in told] == [
+        ("podman", None), ("memory", None), ("podman", there), ("memory", there),
+        ("clock", both), ("mtu", both), ("route", both), ("route", both),
+    ]  # fmt: skip
+    routes = [each["evidence"] for each in told if each["name"] == "route"]
+    assert routes[0].endswith(f"reaches {hosts.address['b']} over eth0.")
+    told = daemon.get("/api/doctor?check=memory")["findings"]
+    assert [each["name"] for each in told] == ["memory", "spark2: memory"]
+
+
+@pytest.mark.full
+def test_an_mtu_that_differs_is_found(daemon: HostDaemon, hosts: TwoHosts) -> None:
+    hosts.run("b", "ip", "link", "set", "eth0", "mtu", "1400")
+    try:
+        code, (each,) = findings(daemon, "mtu")
+    finally:
+        hosts.run("b", "ip", "link", "set", "eth0", "mtu", "1500")
+    assert (code, each["status"]) == (5, "fail")
+    assert each["fix"] == f"ssh -t root@{hosts.address['b']} 'sudo ip link set eth0 mtu 1500'"
+
+
+@pytest.mark.full
+def test_a_host_without_its_sshd_is_one_finding(daemon: HostDaemon, hosts: TwoHosts) -> None:
+    hosts.sshd(up=False)
+    try:
+        code, told = findings(daemon, "podman")
+    finally:
+        hosts.sshd(up=True)
+    assert code == 5
+    assert [(each["name"], each.get("nodes")) for each in told] == [("podman", None), ("reachable", ["spark2"])]
+
+
+@pytest.mark.full
+def test_the_link_is_measured_by_what_both_hosts_have_and_the_run_kept(daemon: HostDaemon, hosts: TwoHosts) -> None:
+    done = daemon.sparkdash("nodes", "bench", "--seconds", "1", "--json")
+    assert done.returncode == 0, done
+    told = json.loads(done.stdout)
+    assert told["missing"] == {"perftest": "The link has no RDMA device on both ends."}
+    assert len(told["measurements"]) == 6
+    assert all(each["gbit_s"] for each in told["measurements"])
+    assert len(list((daemon.root / "state" / "links").glob("*-spark2.json"))) == 1
+    assert not hosts.run("b", "pgrep", "-a", "iperf3", check=False).stdout

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from two_host_pair import begin, profile, registry, up
-from two_hosts import HostDaemon, TwoHosts
+from two_hosts import HostDaemon, TwoHosts, begin, profile, registry, until_reachable, up
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]
 
@@ -64,7 +63,7 @@ def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon], recorded
     variables = made.root / "variables.json"
     variables.write_text(json.dumps(SECRETS))
     made.start("-c", EXEC, str(variables))
-    made.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    until_reachable(made)
     return made
 
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from two_host_pair import RANK, duo
-from two_host_pair import profile as small_profile
-from two_hosts import HERE, HostDaemon, TwoHosts
+from two_hosts import HERE, RANK, HostDaemon, TwoHosts, duo, open_chat, swapping_daemon
+from two_hosts import profile as small_profile
 
 from sparkdash.catalog import yaml12
 
@@ -45,30 +42,18 @@ needs_ray = pytest.mark.skipif(not (RAY / ".done").exists(), reason="no Ray: run
 @pytest.fixture(scope="module")
 def spark(hosts: TwoHosts, engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
     """A daemon on host a that knows host b, the pair, and two small engines; one engine at a time on each host."""
-    root = tmp_path_factory.mktemp("daemon")
-    daemon = HostDaemon(root, hosts, reserve_gib=1.0, guard="off", side_by_side=False, min_dwell_s=0)
-    try:
+    with swapping_daemon(tmp_path_factory.mktemp("daemon"), hosts) as daemon:
         daemon.write("duo", yaml12.dump(duo(hosts, engine, (RAY if RAY.exists() else engine).resolve())))
         for name in ("solo-one", "solo-two"):
             daemon.write(name, yaml12.dump(small_profile(1, name)))
         daemon.start()
         daemon.add_node()
         yield daemon
-    finally:
-        daemon.close()
-        hosts.clear_containers()
 
 
 def ask(spark: HostDaemon, model: str, **more: Any) -> Any:
-    """Open a chat through the gateway, which brings the profile up."""
-    body = {"model": model, "messages": [{"role": "user", "content": "go"}], "ignore_eos": True, **more}
-    request = urllib.request.Request(
-        f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    try:
-        return urllib.request.urlopen(request, timeout=LOAD_S)
-    except urllib.error.HTTPError as error:
-        raise AssertionError(error.read().decode()) from None
+    """Open a chat of exact length, which may wait for a load."""
+    return open_chat(spark, model, timeout=LOAD_S, ignore_eos=True, **more)
 
 
 def generated(spark: HostDaemon, model: str) -> int:
@@ -92,7 +77,6 @@ def until(holds: Callable[[], Any], seconds: float = 40) -> None:
 def test_use_brings_a_pair_up_over_both_hosts_right_after_the_second_is_added(
     spark: HostDaemon, hosts: TwoHosts
 ) -> None:
-    """By vLLM's own launch: rank 0 serves on host a, rank 1 computes on host b."""
     done = spark.sparkdash("use", "duo", timeout=LOAD_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert generated(spark, "duo") == 8
@@ -114,7 +98,6 @@ def test_a_daemon_that_is_killed_finds_the_pair_again_and_it_answers(spark: Host
 def test_a_profile_for_one_host_takes_the_place_of_the_pair_and_another_comes_beside_it_on_the_other_host(
     spark: HostDaemon, hosts: TwoHosts
 ) -> None:
-    """Nothing of the pair is left on either."""
     with ask(spark, "solo-one", max_tokens=2) as answer:
         assert json.load(answer)["choices"]
     assert (hosts.containers("a").keys(), hosts.containers("b")) == ({"sparkdash-solo-one"}, {})
