@@ -58,12 +58,9 @@ def victim(name: str, **facts: Any) -> Victim:
     return Victim(name, name, never, **{"bytes": 40 * GIB, "reload_s": 60.0, **facts})
 
 
-def test_a_spark_has_the_floors_that_its_owners_report() -> None:
+def test_a_spark_has_the_floors_that_its_owners_report_and_a_small_box_is_not_held_up_by_them() -> None:
     found = choose_floors(Settings(), SPARK)
     assert [found.warn / GIB, found.hold / GIB, found.kill / GIB] == [12, 8, 5]
-
-
-def test_a_small_box_is_not_held_up_by_a_sparks_floors() -> None:
     assert choose_floors(Settings(), 24 * GIB).level(3 * GIB) is GuardLevel.OK
 
 

@@ -23,15 +23,7 @@ from sparkdash.domain.images import (
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host.command import stdout_lines
 from sparkdash.host.podman import build_keeper, image_build
-from sparkdash.host.podman.image_build import (
-    TAIL,
-    Box,
-    BuildJob,
-    BuildReader,
-    build_command,
-    check_room,
-    kept_child,
-)
+from sparkdash.host.podman.image_build import TAIL, Box, BuildJob, BuildReader, build_command, check_room, kept_child
 from sparkdash.units import GIB
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

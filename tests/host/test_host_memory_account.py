@@ -545,17 +545,6 @@ def test_a_dashboard_and_what_it_starts_is_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/system.slice/gdm.service", "gdm.service"),
-        ("/user.slice/user-1000.slice/user@1000.service/session.slice/org.gnome.Shell@wayland.service", "org.gnome.Shell@wayland.service"),
-    ],
-)  # fmt: skip
-def test_a_service_or_application_by_its_unit(path: str, name: str) -> None:
-    assert (owner(path).kind, owner(path).name) == (Holder.UNIT, name)
-
-
-@pytest.mark.parametrize(
     "path",
     ["/", "", "/init.scope", "/user.slice/user-1000.slice/session-3.scope",
      "/user.slice/user-1000.slice/user@1000.service/app.slice/vte-spawn-1.scope", "garbage", "x"],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_trees import cached_model
 
 from sparkdash.domain.profile import ModelRef
 from sparkdash.host import local_weights
@@ -37,18 +38,10 @@ def resident(file: Path) -> int:
 
 def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> None:
     """In the cache a snapshot's names are links to blobs; of a path, a folder's weights or all parts of one file."""
-    blobs, snapshot = (tmp_path / "hub/models--org--m" / part for part in ("blobs", "snapshots/c0ffee"))
-    for folder in (blobs, snapshot):
-        folder.mkdir(parents=True)
-    for name in ("config.json", "m-Q4_K_M.gguf", "m-Q8_0.gguf"):
-        (blobs / f"blob-{name}").write_text("x")
-        (snapshot / name).symlink_to(blobs / f"blob-{name}")
-    refs = tmp_path / "hub/models--org--m/refs"
-    refs.mkdir()
-    (refs / "main").write_text("c0ffee")
-    every = {blobs / "blob-m-Q4_K_M.gguf", blobs / "blob-m-Q8_0.gguf"}
-    assert local_weights.weight_files_of(ModelRef(hf="org/m"), tmp_path) == every
-    assert local_weights.weight_files_of(ModelRef(hf="org/m:q8_0"), tmp_path) == {blobs / "blob-m-Q8_0.gguf"}
+    place = cached_model(tmp_path, "org/m", {"config.json": b"{}", "m-Q4_K_M.gguf": b"4", "m-Q8_0.gguf": b"8"})
+    four, eight = ((place / "snapshots/c0ffee" / name).resolve() for name in ("m-Q4_K_M.gguf", "m-Q8_0.gguf"))
+    assert local_weights.weight_files_of(ModelRef(hf="org/m"), tmp_path) == {four, eight}
+    assert local_weights.weight_files_of(ModelRef(hf="org/m:q8_0"), tmp_path) == {eight}
     assert local_weights.weight_files_of(ModelRef(hf="org/other"), tmp_path) == frozenset()
     parts = {tmp_path / f"w-0000{n}-of-00002.gguf" for n in (1, 2)}
     for part in parts:

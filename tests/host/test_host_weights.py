@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from copied_trees import cached_model
 from fake_daemon import summary
 
 from sparkdash.daemon import control_actions
@@ -24,19 +25,12 @@ from sparkdash.settings import Settings
 COMMIT = "c" * 40
 
 
-def cached(home: Path, files: dict[str, bytes], *, ref: str | None = "main", gone: tuple[str, ...] = ()) -> None:
+def cached(home: Path, files: dict[str, bytes], *, gone: tuple[str, ...] = ()) -> Path:
     """A repository org/m in the cache; of `gone` only the links are there."""
-    place = home / "hub/models--org--m"
-    (place / "blobs").mkdir(parents=True)
-    (place / "refs").mkdir()
-    (place / "snapshots" / COMMIT).mkdir(parents=True)
-    if ref:
-        (place / "refs" / ref).write_text(COMMIT)
-    for number, (name, data) in enumerate(files.items()):
-        blob = place / "blobs" / str(number)
-        if name not in gone:
-            blob.write_bytes(data)
-        (place / "snapshots" / COMMIT / name).symlink_to(f"../../blobs/{number}")
+    place = cached_model(home, "org/m", files, COMMIT)
+    for name in gone:
+        (place / "snapshots" / COMMIT / name).resolve().unlink()
+    return place
 
 
 INDEX = json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}).encode()
@@ -64,10 +58,9 @@ def test_half_a_download_is_not_here(
 
 
 def test_a_download_that_was_cut_early_is_not_here(tmp_path: Path) -> None:
-    cached(tmp_path, {"a.safetensors": b"a" * 10}, ref=None)
-    assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence(
-        "org/m", here=False, size=10, lacks="not in the cache"
-    )
+    (cached(tmp_path, {"a.safetensors": b"a" * 10}) / "refs/main").unlink()
+    cut = Presence("org/m", here=False, size=10, lacks="not in the cache")
+    assert find_weights(ModelRef(hf="org/m"), tmp_path) == cut
     assert find_weights(ModelRef(hf="org/other"), tmp_path).size == 0
 
 
@@ -136,8 +129,7 @@ def test_a_file_that_is_there_and_not_whole_is_told(
 
 def test_a_cache_whose_links_lead_out_of_it_is_told_for_containers_alone(tmp_path: Path) -> None:
     """Blobs moved to another disk, or links written anew by a copy: a container sees the cache at another path."""
-    cached(tmp_path, {"config.json": b"{}", "model.safetensors": TENSORS})
-    snapshot = tmp_path / "hub/models--org--m/snapshots" / COMMIT
+    snapshot = cached(tmp_path, {"config.json": b"{}", "model.safetensors": TENSORS}) / "snapshots" / COMMIT
     assert find_weights(ModelRef(hf="org/m"), tmp_path).here
     for link in snapshot.iterdir():
         target = link.resolve()

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+from fake_cluster import until
 from local_commands import LocalCommands
 from refusals import refused
 
@@ -39,12 +40,6 @@ from sparkdash.units import GIB
 
 SOON = 20.0
 GOOD = '{"clock": %f, "at": 5, "memory": {"total": 100, "available": 60, "free": 10}}' % time.time()  # noqa: UP031
-
-
-async def until(holds: Callable[[], Any], limit_s: float = SOON) -> None:
-    async with asyncio.timeout(limit_s):
-        while not holds():  # noqa: ASYNC110 - another process's doing
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -312,8 +307,7 @@ def test_the_guard_of_a_node_has_the_very_rules_of_this_boxs_guard() -> None:
 def test_a_container_that_the_daemon_has_not_named_yet_is_killed_before_one_that_serves() -> None:
     serving = KillCandidate("old", asdict(GuardedContainer("old", "a", serves=True)), start=5)
     unnamed = KillCandidate("new", {}, start=9)
-    found = worst([serving, unnamed], 0)
-    assert found is unnamed
+    assert worst([serving, unnamed], 0) is unnamed
 
 
 def test_of_two_loads_the_younger_one_is_killed() -> None:

@@ -16,10 +16,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.nodes import link_bench
 from sparkdash.nodes.boxes import Box, ask_box
-from sparkdash.nodes.link_bench import (
-    LinkTool,
-    measure_link,
-)
+from sparkdash.nodes.link_bench import LinkTool, measure_link
 from sparkdash.nodes.programs import NOT_FOUND, run_here
 from sparkdash.nodes.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
 

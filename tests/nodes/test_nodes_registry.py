@@ -33,17 +33,13 @@ def test_nodes_come_back_as_they_were_written_in_their_order(file: Path) -> None
     assert read_nodes(file) == (NODE, second)
 
 
-def test_the_file_is_the_owners_alone_and_says_who_writes_it(file: Path) -> None:
+def test_the_file_and_its_lock_are_the_owners_alone_and_it_says_who_writes_it(file: Path) -> None:
+    file.parent.mkdir()
+    file.with_suffix(".lock").touch(mode=0o644)
     add_node(file, NODE)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text().startswith("# Other boxes that engines run on. `sparkdash nodes add`")
     assert "host_key" in file.read_text()
-
-
-def test_a_lock_that_others_can_read_is_closed_to_them(file: Path) -> None:
-    file.parent.mkdir()
-    file.with_suffix(".lock").touch(mode=0o644)
-    add_node(file, NODE)
     assert stat.S_IMODE(file.with_suffix(".lock").stat().st_mode) == 0o600
 
 

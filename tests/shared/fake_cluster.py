@@ -311,12 +311,11 @@ async def loss_of(waiting: asyncio.Task[int]) -> HostError:
     return lost.value
 
 
-async def until(holds: object) -> None:
-    assert callable(holds)
-    async with asyncio.timeout(LIMIT_S):
+async def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    async with asyncio.timeout(limit_s):
         while not holds():  # noqa: ASYNC110 - what a test waits for tells nobody
             await asyncio.sleep(0.005)
 
 
-async def lines(runtime: ClusterRuntime, name: str, **how: object) -> list[str]:
-    return [line async for line in runtime.logs(name, follow=False, tail=how.get("tail"))]  # type: ignore[arg-type]
+async def lines(runtime: ClusterRuntime, name: str) -> list[str]:
+    return [line async for line in runtime.logs(name, follow=False)]

@@ -68,12 +68,11 @@ async def ok(_seen: Seen, wire: Wire) -> None:
 
 @dataclass
 class FakeEngine:
-    """A small HTTP/1.1 server. `script` answers each request; `close_after` hangs up after an answer, unannounced."""
+    """A small HTTP/1.1 server. `script` answers each request."""
 
     script: Script = ok
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
-    close_after: bool = False
     url: str = ""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -97,7 +96,7 @@ class FakeEngine:
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.seen.append(Seen(method, target, headers, body))
             await self.script(self.seen[-1], Wire(reader, writer))
-            if self.close_after or writer.is_closing():
+            if writer.is_closing():
                 return
 
 

@@ -371,7 +371,7 @@ def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
                     "PYTHONPATH": f"{ray}/lib:{HERE / 'shim'}",
                     "VLLM_CPU_RAY": "1",
                 },
-            },
+            }
         },
     }
 

@@ -64,16 +64,6 @@ def test_the_neighbours_are_found_behind_the_fast_ports_and_all_together_make_a_
     assert (again.returncode, "which is known already." in again.stderr) == (3, True), again
 
 
-def test_one_box_under_two_names_is_refused(spark: HostDaemon, ring: TwoHosts) -> None:
-    text = know_all(spark, ring)
-    twice = text + registry(ring, {"twice": "e"}).replace(ring.address["e"], "192.168.103.2")
-    (spark.root / "config" / "nodes.toml").write_text(twice)
-    spark.post("/api/reload", {})
-    state = spark.until_state(lambda state: state["nodes"].get("twice", {}).get("status") == "refused")
-    assert "twice is the box spark4, which is known already." in state["nodes"]["twice"]["reason"]
-    know_all(spark, ring)
-
-
 def test_two_models_run_on_two_pairs_of_neighbours_and_both_are_swapped(spark: HostDaemon, ring: TwoHosts) -> None:
     for names in (("left", "right"), ("other-left", "other-right")):
         for name in names:

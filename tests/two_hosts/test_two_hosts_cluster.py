@@ -85,20 +85,6 @@ def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("silent", [False, True])
-def test_a_head_removed_while_no_daemon_ran_costs_its_worker_too(
-    daemon: HostDaemon, hosts: TwoHosts, silent: bool
-) -> None:
-    up(daemon)
-    daemon.kill()
-    hosts.run("a", "podman", "rm", "--force", "--time", "0", HEAD)
-    hosts.link(up=not silent)
-    daemon.start()
-    plug_in(hosts, daemon)
-    until_gone(hosts, "b")
-
-
-@pytest.mark.full
 def test_an_engine_on_a_host_that_is_silent_at_the_start_is_adopted_when_it_returns(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
