@@ -21,6 +21,7 @@ from refusals import refused
 
 from sparkdash.doctor.nodes.examine import READINGS
 from sparkdash.domain.metric import LinkSample
+from sparkdash.domain.node import Node
 from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
 from sparkdash.nodes import boxes
@@ -351,11 +352,6 @@ def test_a_port_that_is_gone_and_comes_back_begins_anew() -> None:
 FAST, ADDRESS = "enp1s0f1np1", "192.168.100.2"
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
 def gid_of(address: str) -> str:
     """The GID of RoCEv2 that stands for an IPv4 address."""
     one, two = struct.unpack("!HH", socket.inet_aton(address))
@@ -368,18 +364,15 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     net, rdma = tmp_path / "net", tmp_path / "infiniband"
     port = rdma / "rocep1s0f1" / "ports" / "1"
     for name, speed in ((FAST, 200_000), ("enP7s7", 10_000), ("lo", 0), ("podman0", 10_000)):
-        write(net / name / "speed", f"{speed}\n")
-        write(net / name / "mtu", "9000\n" if name == FAST else "1500\n")
-        write(net / name / "operstate", "up\n")
-        write(net / name / "address", f"4c:bb:47:00:00:{len(name):02x}\n")
+        address, mtu = f"4c:bb:47:00:00:{len(name):02x}\n", "9000\n" if name == FAST else "1500\n"
+        put(net / name, {"speed": f"{speed}\n", "mtu": mtu, "operstate": "up\n", "address": address})
     (net / "podman0" / "bridge").mkdir()
     (net / FAST / "device" / "infiniband" / "rocep1s0f1").mkdir(parents=True)
-    write(port / "rate", "100 Gb/sec (2X NDR)\n")
+    put(port, {"rate": "100 Gb/sec (2X NDR)\n"})
     table = (("fe80::1", "IB/RoCE v1"), ("fe80::1", "RoCE v2"), (gid_of(ADDRESS), "IB/RoCE v1"))
     for index, (gid, kind) in enumerate((*table, (gid_of(ADDRESS), "RoCE v2"))):
-        write(port / "gids" / str(index), gid + "\n")
-        write(port / "gid_attrs" / "types" / str(index), kind + "\n")
-        write(port / "gid_attrs" / "ndevs" / str(index), FAST + "\n")
+        names = {"gids": gid, "gid_attrs/types": kind, "gid_attrs/ndevs": FAST}
+        put(port, {f"{name}/{index}": f"{text}\n" for name, text in names.items()})
     monkeypatch.setattr(facts_script, "NET", net)
     monkeypatch.setattr(facts_script, "RDMA", rdma)
     addresses = {FAST: ADDRESS, "enP7s7": "10.0.0.2", "lo": "127.0.0.1", "podman0": "10.88.0.1"}
@@ -416,8 +409,7 @@ def test_what_the_kernel_does_not_tell_is_unknown(kernel: Path) -> None:
         (kernel / "net" / "enP7s7" / name).unlink()
     found = facts_script.link_of("enP7s7")
     assert (found["rate_gbit_s"], found["mtu"], found["up"], found["hca"], found["gid_index"]) == (None,) * 5
-    write(kernel / "net" / "enP7s7" / "operstate", "lowerlayerdown")
-    write(kernel / "net" / "enP7s7" / "speed", "-1")
+    put(kernel / "net/enP7s7", {"operstate": "lowerlayerdown", "speed": "-1"})
     found = facts_script.link_of("enP7s7")
     assert (found["up"], found["rate_gbit_s"]) == (False, None)
 
@@ -437,8 +429,6 @@ class Answering:
     """A connection whose script ends in one way."""
 
     def __init__(self, done: CommandResult) -> None:
-        from sparkdash.domain.node import Node
-
         self.node = Node(name="spark2", ssh="spark2", host_key="ssh-ed25519 AAAA", hf_home="/srv/hf")
         self.done = done
         self.asked: list[list[str]] = []

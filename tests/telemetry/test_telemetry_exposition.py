@@ -51,31 +51,12 @@ def test_exposition_never_raises(text: str) -> None:
     assert all(total is None or math.isfinite(total) for total in totals)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("x 1", 1.0),
-        ("x\t1 1699999999999", 1.0),
-        ("  x 1  \r", 1.0),
-        ('x {a="b"} 1', 1.0),
-        ('x{a="b",} 1.2e+07', 1.2e7),
-        ("x{} 3", 3.0),
-        ('x_bucket{le="0.1"} 3', None),
-        ('x{le="0.1"} 3 # {trace_id="7"} 0.05 1699999999.1', 3.0),
-        ("x +Inf", None),
-        ("x NaN", None),
-        ("x 1_000", None),
-        ("x twelve", None),
-        ("x", None),
-        ('x{a="b" 1', None),
-        ('x{a="b"', None),
-        ("x 1 2 3", None),
-        ("x_created 1", None),
-        ("# x 1", None),
-        ('{"x": 1}', None),
-        ("[]", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("x 1", 1.0), ("x\t1 1699999999999", 1.0), ("  x 1  \r", 1.0), ('x {a="b"} 1', 1.0), ('x{a="b",} 1.2e+07', 1.2e7),
+    ("x{} 3", 3.0), ('x_bucket{le="0.1"} 3', None), ('x{le="0.1"} 3 # {trace_id="7"} 0.05 1699999999.1', 3.0),
+    ("x +Inf", None), ("x NaN", None), ("x 1_000", None), ("x twelve", None), ("x", None), ('x{a="b" 1', None),
+    ('x{a="b"', None), ("x 1 2 3", None), ("x_created 1", None), ("# x 1", None), ('{"x": 1}', None), ("[]", None),
+])  # fmt: skip
 def test_exposition_line(text: str, value: float | None) -> None:
     assert parse_exposition(text).total("x") == value
 
