@@ -51,17 +51,16 @@ def copied(hosts: TwoHosts) -> Path:
     return hosts.folder / "b" / "home" / "model"
 
 
-def weights_only(daemon: HostDaemon, name: str = "big") -> None:
-    text = json.dumps(profile(1, name, models={"target": {"path": MODEL}}))
-    (daemon.profiles / f"{name}.yaml").write_text(text)
+def weights_only(daemon: HostDaemon) -> None:
+    daemon.write("big", json.dumps(profile(1, "big", models={"target": {"path": MODEL}})))
 
 
 def documents(printed: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
-def begin_copy(daemon: HostDaemon) -> subprocess.Popen[str]:
-    words = daemon.words("-m", "sparkdash", "nodes", "copy", "big", "--weights-only", "--json")
+def begin_copy(daemon: HostDaemon, what: str = "--weights-only") -> subprocess.Popen[str]:
+    words = daemon.words("-m", "sparkdash", "nodes", "copy", "big", what, "--json")
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -175,8 +174,7 @@ def test_an_image_whose_copy_was_killed_is_copied_by_the_next_one(
 ) -> None:
     (daemon.profiles / "big.yaml").write_text(json.dumps(profile(1, "big", image=IMAGE)))
     hosts.slow_link(SLOW)
-    words = daemon.words("-m", "sparkdash", "nodes", "copy", "big", "--image-only", "--json")
-    copying = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    copying = begin_copy(daemon, "--image-only")
     until_sent(copying, 0.5)
     hosts.run("a", "pkill", "-KILL", "-f", "[n]odes copy big")
     copying.communicate(timeout=30)
@@ -216,8 +214,7 @@ def test_a_swap_is_refused_before_anything_is_stopped_when_neither_host_has_the_
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
     (daemon.profiles / "first.yaml").write_text(json.dumps(profile(1, "first", node="local")))
-    text = json.dumps(profile(1, "other", node="spark2", models={"target": {"path": "/root/nothing"}}))
-    (daemon.profiles / "other.yaml").write_text(text)
+    daemon.write("other", json.dumps(profile(1, "other", node="spark2", models={"target": {"path": "/root/nothing"}})))
     daemon.start()
     until_reachable(daemon)
     up(daemon, "first")

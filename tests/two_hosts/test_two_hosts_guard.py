@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
+import local_sshd
 import pytest
 from two_hosts import NAME, WORKER, HostDaemon, TwoHosts, plug_in, profile, up
 
@@ -40,12 +40,9 @@ def guards(hosts: TwoHosts) -> list[str]:
 WORDS_OF_B = "head -3 /proc/meminfo; podman ps -a; ps -eo pid,ppid,stat,args; tail -n +1 /run/sparkdash-guard-*/*.json"
 
 
-def until(hosts: TwoHosts, holds: Callable[[], object], limit_s: float = 40) -> None:
+def until(hosts: TwoHosts, holds: Callable[[], object]) -> None:
     """Ask again and again; at the limit, tell what host b looks like."""
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, hosts.run("b", "sh", "-c", WORDS_OF_B, check=False).stdout
-        time.sleep(0.1)
+    local_sshd.until(holds, 40, lambda: hosts.run("b", "sh", "-c", WORDS_OF_B, check=False).stdout)
 
 
 def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_the_reason(

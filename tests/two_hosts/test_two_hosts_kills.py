@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from local_sshd import until
 from two_hosts import (
     HEAD,
     NAME,
@@ -91,11 +91,8 @@ def stock_there(daemon: HostDaemon) -> dict[str, dict[str, bool]]:
 
 def until_part_has(hosts: TwoHosts, size: int) -> None:
     """Wait until so many bytes are on host b, in the hidden file into which rsync writes."""
-    deadline = time.monotonic() + 60
     there = hosts.folder / "b" / "home" / "killed-model"
-    while sum(path.stat().st_size for path in there.glob(".m.safetensors.*")) < size:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: sum(path.stat().st_size for path in there.glob(".m.safetensors.*")) >= size, 60)
 
 
 @pytest.mark.parametrize(("gate", "state"), [("load", "loading"), ("warm", "warming")])

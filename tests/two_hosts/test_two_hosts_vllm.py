@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from two_hosts import HERE, RANK, HostDaemon, TwoHosts, duo, open_chat, swapping_daemon
+from local_sshd import until
+from two_hosts import HERE, RANK, HostDaemon, TwoHosts, duo, open_chat, swapping_daemon, until_gone
 from two_hosts import profile as small_profile
 
 from sparkdash.catalog import yaml12
@@ -67,13 +67,6 @@ def ranks(hosts: TwoHosts, host: str) -> int:
     return len(hosts.run(host, "pgrep", "-f", RANK, check=False).stdout.split())
 
 
-def until(holds: Callable[[], Any], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_use_brings_a_pair_up_over_both_hosts_right_after_the_second_is_added(
     spark: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -82,7 +75,7 @@ def test_use_brings_a_pair_up_over_both_hosts_right_after_the_second_is_added(
     assert generated(spark, "duo") == 8
     assert hosts.containers("a").keys() == {"sparkdash-duo"}
     assert hosts.containers("b").keys() == {"sparkdash-duo-worker1"}
-    until(lambda: min(ranks(hosts, "a"), ranks(hosts, "b")) > 0)  # Ray names them in its own time
+    until(lambda: min(ranks(hosts, "a"), ranks(hosts, "b")) > 0, 40)  # Ray names them in its own time
     assert spark.ready_nodes() == {"duo": ["local", "spark-b"]}
 
 
@@ -115,7 +108,7 @@ def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon,
     assert generated(spark, "duo/ray") == 8
     assert spark.ready_nodes() == {"duo/ray": ["local", "spark-b"]}
     assert (len(hosts.containers("a")), len(hosts.containers("b"))) == (1, 1)
-    until(lambda: min(ranks(hosts, "a"), ranks(hosts, "b")) > 0)  # Ray names them in its own time
+    until(lambda: min(ranks(hosts, "a"), ranks(hosts, "b")) > 0, 40)  # Ray names them in its own time
 
 
 @needs_ray
@@ -135,7 +128,7 @@ def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_i
     state = spark.until_state(lambda state: state["engines"]["duo/ray"]["state"] == "failed")
     failure = state["engines"]["duo/ray"]["failure"]
     assert any(line.startswith("[spark-b] ") for line in failure["log_tail"]), failure
-    until(lambda: not (hosts.containers("a") or hosts.containers("b")))
+    until_gone(hosts, "a", "b")
     assert (ranks(hosts, "a"), ranks(hosts, "b")) == (0, 0)
 
 
