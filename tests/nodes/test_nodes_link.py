@@ -79,12 +79,6 @@ def two_boxes(*here: Any) -> tuple[Box, Box]:
     return Box(LOCAL, Scripted(*here, *TOOLS), facts(RDMA, TWIN, SLOW)), Box("spark2", Scripted(*TOOLS), far)
 
 
-def asked(box: Box) -> list[str]:
-    """Commands that a scripted box was asked."""
-    assert isinstance(box.run, Scripted)
-    return box.run.asked
-
-
 def quiet(_: str) -> None:
     """Progress that nobody reads."""
 
@@ -129,10 +123,10 @@ async def test_perftest_measures_each_end_with_its_own_device_and_gid_index() ->
     assert [each.streams for each in rdma if each.what == "ib_write_bw"] == [1, 4, 8, 1, 4]
     assert [each.each_gbit_s for each in rdma[-3:]] == [(), (108.42, 108.42), (108.42, 108.42)]
     assert rdma[0].latency_us == 1.62
-    call = next(words for words in asked(here) if "ib_write_bw" in words and "-q 4" in words)
+    call = next(words for words in here.run.asked if "ib_write_bw" in words and "-q 4" in words)
     assert "timeout -k 1 17 ib_write_bw -d rocep1s0f1 -x 3 -F" in call
     assert call.endswith("192.168.100.2")
-    assert any("-d rocep1s0f1 -x 5" in words for words in asked(there))
+    assert any("-d rocep1s0f1 -x 5" in words for words in there.run.asked)
 
 
 async def test_iperf3_measures_both_ways_over_the_addresses_of_the_best_link() -> None:
@@ -143,8 +137,8 @@ async def test_iperf3_measures_both_ways_over_the_addresses_of_the_best_link() -
         (source, streams) for streams in (1, 4, 8) for source in (LOCAL, "spark2")
     ]
     assert {each.gbit_s for each in tcp} == {95.5}
-    assert any(re.search(r"iperf3 -s -1 -B 192\.168\.100\.2", words) for words in asked(there))
-    assert any(words.endswith("-R") for words in asked(here))
+    assert any(re.search(r"iperf3 -s -1 -B 192\.168\.100\.2", words) for words in there.run.asked)
+    assert any(words.endswith("-R") for words in here.run.asked)
 
 
 async def test_nccl_tests_run_only_when_asked_for_over_the_link_of_both_boxes() -> None:
@@ -152,8 +146,8 @@ async def test_nccl_tests_run_only_when_asked_for_over_the_link_of_both_boxes() 
     run = await measure_link(here, there, NODE, quiet, nccl=True)
     sums = [each for each in run.measurements if each.tool is LinkTool.NCCL_TESTS]
     assert [(each.size, each.time_us) for each in sums] == [(16384, 25.31), (268435456, 24560.0)]
-    assert asked(here)[-1].endswith("192.168.100.1 192.168.100.2 enp1s0f1np1")
-    assert not any("all_reduce_perf" in words for words in asked(there))
+    assert here.run.asked[-1].endswith("192.168.100.1 192.168.100.2 enp1s0f1np1")
+    assert not any("all_reduce_perf" in words for words in there.run.asked)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,6 @@ async def test_a_box_that_is_lost_while_its_first_memory_is_asked_for_was_never_
 ) -> None:
     lived = live()
     figures = lived.link.figures
-    assert isinstance(figures, FiguresInMemory)
 
     def lose_once() -> None:
         figures.asked = lambda: None
@@ -245,7 +244,6 @@ async def test_a_node_that_is_back_says_what_is_not_as_it_was_until_that_is_mend
 async def test_a_stream_of_figures_ends_with_the_connection(live: Callable[..., Lived]) -> None:
     lived = live()
     figures = lived.link.figures
-    assert isinstance(figures, FiguresInMemory)
     await asyncio.wait_for(figures.running.wait(), 20)
     lived.connection.ends = [SILENT] * 1000
     lived.connection.lose(SILENT)

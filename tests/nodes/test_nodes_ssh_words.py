@@ -30,36 +30,21 @@ Host key verification failed.
 """
 
 
-@pytest.mark.parametrize(
-    ("said", "code", "words"),
-    [
-        (CHANGED, "host_key_changed", f"it offers {PRINT}"),
-        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "host_key_changed", "it offers another one"),
-        (
-            "No ED25519 host key is known for spark2 and you have requested strict checking.\n"
-            "Host key verification failed.\n",
-            "host_key_unknown",
-            "no host key of the pinned kind, ssh-ed25519",
-        ),
-        ("lab@spark2: Permission denied (publickey).\n", "node_login_refused", "Permission denied (publickey)."),
-        ("Received disconnect from 10.0.0.2: 2: Too many authentication failures\n", "node_login_refused", "Too many"),
-        ("ssh: connect to host spark2 port 22: Connection refused\n", "node_unreachable", "Connection refused."),
-        ("ssh: connect to host spark2 port 22: Connection timed out\n", "node_unreachable", "Connection timed out."),
-        (
-            "mux_client_read_packet: read header failed: Broken pipe\n"
-            "Timeout, server spark2 not responding.\nControl socket connect(/run/x): gone\n",
-            "node_unreachable",
-            "Timeout, server spark2 not responding.",
-        ),
-        (
-            "ssh: Could not resolve hostname spark2: Name or service not known\n",
-            "node_unreachable",
-            "Could not resolve",
-        ),
-        ("", "node_unreachable", "ssh said nothing."),
-        ("x" * 5000, "node_unreachable", "x…."),
-    ],
-)
+@pytest.mark.parametrize(("said", "code", "words"), [
+    (CHANGED, "host_key_changed", f"it offers {PRINT}"),
+    ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "host_key_changed", "it offers another one"),
+    ("No ED25519 host key is known for spark2 and you have requested strict checking.\nHost key verification failed.\n",
+     "host_key_unknown", "no host key of the pinned kind, ssh-ed25519"),
+    ("lab@spark2: Permission denied (publickey).\n", "node_login_refused", "Permission denied (publickey)."),
+    ("Received disconnect from 10.0.0.2: 2: Too many authentication failures\n", "node_login_refused", "Too many"),
+    ("ssh: connect to host spark2 port 22: Connection refused\n", "node_unreachable", "Connection refused."),
+    ("ssh: connect to host spark2 port 22: Connection timed out\n", "node_unreachable", "Connection timed out."),
+    ("mux_client_read_packet: read header failed: Broken pipe\nTimeout, server spark2 not responding.\n"
+     "Control socket connect(/run/x): gone\n", "node_unreachable", "Timeout, server spark2 not responding."),
+    ("ssh: Could not resolve hostname spark2: Name or service not known\n", "node_unreachable", "Could not resolve"),
+    ("", "node_unreachable", "ssh said nothing."),
+    ("x" * 5000, "node_unreachable", "x…."),
+])  # fmt: skip
 def test_a_complaint_of_ssh_becomes_an_error_with_a_fix(said: str, code: str, words: str) -> None:
     found = ssh_errors.connection_error(NODE, said)
     assert found.code == code

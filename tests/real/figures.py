@@ -1,4 +1,4 @@
-"""Figures of real engines: their own counters, the dashboard's sample, the page for Prometheus."""
+"""Requests to real engines, and their figures: their own counters, the dashboard's sample, the page for Prometheus."""
 
 from __future__ import annotations
 
@@ -6,10 +6,38 @@ import subprocess
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkdash import paths
 from sparkdash.domain.container import ENV_MARK
+
+if TYPE_CHECKING:
+    import openai
+
+
+PROMPT = "spark memory engine stream token cache profile swap " * 40
+
+
+def client(spark: Any) -> openai.OpenAI:
+    """The official client, patient enough for a load."""
+    import openai
+
+    return openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=300, max_retries=0)
+
+
+def stream(spark: Any, model: str, tokens: int = 40, temperature: float = 0) -> list[Any]:
+    """Ask for so many tokens; return the usage of each chunk that tells it."""
+    chunks = client(spark).chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": PROMPT}],
+        max_tokens=tokens,
+        temperature=temperature,
+        seed=1,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    return [chunk.usage for chunk in chunks if chunk.usage]
 
 
 def page(url: str) -> str:

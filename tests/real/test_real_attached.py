@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from figures import sampled
+from figures import PROMPT, sampled
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 NAME = "somebody/tiny-random"
 """The server's name for its model."""
-PROMPT = "spark memory engine stream token cache profile swap " * 40
 
 
 @pytest.fixture(scope="module")

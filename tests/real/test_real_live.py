@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from figures import PROMPT
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
-PROMPT = "spark memory engine stream token cache profile swap " * 40
 TOKENS = 2600
 """Output tokens of each client."""
 CLIENTS = 3

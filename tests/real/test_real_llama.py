@@ -7,37 +7,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from figures import counters, exported, processes, sampled
-
-if TYPE_CHECKING:
-    import openai
+from figures import counters, exported, processes, sampled, stream
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-PROMPT = "spark memory engine stream token cache profile swap " * 40
 TURNS = [{"role": role, "content": "hi"} for role in ("developer", "system", "user", "system", "user")]
 SENT: list[Any] = []
 """The usage of every answer of `small`, its own warm-up left out."""
-
-
-def stream(spark: Any, model: str, tokens: int = 40) -> Any:
-    import openai
-
-    client: openai.OpenAI = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=120, max_retries=0)
-    chunks = client.chat.completions.create(
-        model=model,
-        messages=[{"role": "user", "content": PROMPT}],
-        max_tokens=tokens,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
-    )
-    (usage,) = [chunk.usage for chunk in chunks if chunk.usage]
-    return usage
 
 
 def cached_tokens() -> int:
@@ -47,7 +26,7 @@ def cached_tokens() -> int:
 
 def test_a_request_brings_its_profile_up_and_streams(llama_spark: Any) -> None:
     """Weights are read and not mapped, which is ten times slower on a Spark."""
-    usage = stream(llama_spark, "small-plain")
+    (usage,) = stream(llama_spark, "small-plain")
     SENT.append(usage)
     assert usage.completion_tokens == 40
     assert llama_spark.state()["engines"]["small"]["state"] == "ready"
@@ -57,7 +36,7 @@ def test_a_request_brings_its_profile_up_and_streams(llama_spark: Any) -> None:
 
 def test_the_second_request_hits_the_prefix_cache(llama_spark: Any) -> None:
     """The prompt's tokens but the last are found there, and the dashboard's lifetime rate is that of what was sent."""
-    usage = stream(llama_spark, "small")
+    (usage,) = stream(llama_spark, "small")
     SENT.append(usage)
     assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
     rate = pytest.approx(cached_tokens() / sum(one.prompt_tokens for one in SENT))
@@ -107,7 +86,7 @@ def test_what_is_asked_every_second_leaves_no_line_in_its_log(llama_spark: Any) 
 
 def test_another_profile_takes_its_place(llama_spark: Any) -> None:
     (first,) = processes(llama_spark)
-    assert stream(llama_spark, "small/short", tokens=8).completion_tokens == 8
+    assert stream(llama_spark, "small/short", tokens=8)[-1].completion_tokens == 8
     (second,) = processes(llama_spark)
     assert first != second
     engines = llama_spark.state()["engines"]

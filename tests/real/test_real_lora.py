@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tiny_gguf
 import tiny_profiles
+from figures import client
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 RANK = 4
@@ -38,8 +39,6 @@ def adapter(seed: int) -> bytes:
 def test_each_adapter_answers_by_its_name_and_the_model_by_its_own(
     new_daemon: Callable[..., Any], llama: Path, tmp_path: Path
 ) -> None:
-    import openai
-
     files = {name: tmp_path / f"{name}.gguf" for name in ("sql", "poems")}
     for seed, file in enumerate(files.values()):
         file.write_bytes(adapter(seed))
@@ -47,11 +46,11 @@ def test_each_adapter_answers_by_its_name_and_the_model_by_its_own(
     daemon = new_daemon(runtime="process", stop_grace_s=20)
     daemon.write("small", tiny_profiles.llama_document(llama, serves=serves, modes={"brief": {"max_tokens": 3}}))
     spark = daemon.start()
-    with openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=120, max_retries=0) as client:
+    with client(spark) as asking:
 
         def said(model: str) -> str:
             turns: list[Any] = [{"role": "user", "content": "spark memory engine"}]
-            answer = client.chat.completions.create(model=model, messages=turns, max_tokens=24, temperature=0)
+            answer = asking.chat.completions.create(model=model, messages=turns, max_tokens=24, temperature=0)
             return answer.choices[0].message.content or ""
 
         plain, sql, poems = said("small"), said("sql"), said("openai/poems")
@@ -59,4 +58,4 @@ def test_each_adapter_answers_by_its_name_and_the_model_by_its_own(
         assert (said("small-plain"), said("sql"), said("auto")) == (plain, sql, plain)
         assert sql.startswith(said("sql:brief"))
         assert len(said("sql:brief").split()) <= 3
-        assert {"small", "sql", "poems"} <= {model.id for model in client.models.list()}
+        assert {"small", "sql", "poems"} <= {model.id for model in asking.models.list()}

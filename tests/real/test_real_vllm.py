@@ -15,20 +15,16 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
-from figures import counters, engine_page, exported, podman, sampled
+from figures import client, counters, engine_page, exported, podman, sampled, stream
 
 from sparkdash.catalog.checkpoint import weights
 
-if TYPE_CHECKING:
-    import openai
-
 pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 
-PROMPT = "spark memory engine stream token cache profile swap " * 40
 LONG = 3500
 """Tokens of an answer that nobody waits for."""
 SLOW_CPUS = 0.4
@@ -39,34 +35,10 @@ SENT: list[Any] = []
 """The usage of every answer of `tiny`, its own warm-up left out."""
 
 
-def client(spark: Any) -> openai.OpenAI:
-    """The official client, patient enough for a load."""
-    import openai
-
-    return openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=300, max_retries=0)
-
-
-def stream(spark: Any, model: str, tokens: int = 40, temperature: float = 0) -> Any:
-    chunks = client(spark).chat.completions.create(
-        model=model,
-        messages=[{"role": "user", "content": PROMPT}],
-        max_tokens=tokens,
-        temperature=temperature,
-        seed=1,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
-    )
-    usage = None
-    for chunk in chunks:
-        usage = chunk.usage or usage
-    return usage
-
-
 def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
     """From nothing: the request waits for the load, then gets its forty tokens."""
     assert spark.containers() == []
-    usage = stream(spark, "tiny-plain")
+    usage = stream(spark, "tiny-plain")[-1]
     SENT.append(usage)
     assert usage.completion_tokens == 40
     engine = spark.state()["engines"]["tiny"]
@@ -164,7 +136,7 @@ def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine
 
 def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
     """A repeated prompt hits the cache, and the dashboard's lifetime rate is hits / queries of /metrics, the warm-up left out."""
-    SENT.append(stream(spark, "tiny"))
+    SENT.append(stream(spark, "tiny")[-1])
     assert SENT[-1].prompt_tokens_details.cached_tokens > 0
     own = counters(spark, "tiny", "vllm:")
     asked = sum(usage.prompt_tokens for usage in SENT)
@@ -259,7 +231,7 @@ def test_another_profile_comes_up_and_its_acceptance_equals_the_engines_own(spar
     assert learned(spark, "tiny/ngram") == pytest.approx(held(spark, "tiny/ngram"), rel=0.05)
     for _ in range(6):  # a look in the middle of the stream parts its drafts between two windows
         base = counters(spark, "tiny/ngram", "vllm:")
-        assert stream(spark, "tiny/ngram", tokens=200).completion_tokens == 200
+        assert stream(spark, "tiny/ngram", tokens=200)[-1].completion_tokens == 200
         own = counters(spark, "tiny/ngram", "vllm:")
         gained = {name: own[name] - base[name] for name in own}
         assert gained["vllm:spec_decode_num_drafts_total"] > 0
@@ -291,7 +263,7 @@ def test_a_killed_daemon_finds_its_engine_again(spark: Any) -> None:
     # it serves before it has looked at what its predecessor left
     state = spark.until(lambda s: s["engines"].get("tiny/ngram", {}).get("state") == "ready")
     assert state["engines"]["tiny/ngram"]["adopted"] is True
-    assert stream(spark, "tiny/ngram", tokens=16).completion_tokens == 16
+    assert stream(spark, "tiny/ngram", tokens=16)[-1].completion_tokens == 16
     assert spark.containers() == before
 
 

@@ -126,9 +126,8 @@ def _below(pid: int) -> list[int]:
     return found
 
 
-def _keygen(path: Path, *kind: str) -> None:
-    argv = ["ssh-keygen", "-q", *(kind or ("-t", "ed25519")), "-N", "", "-f", str(path)]
-    subprocess.run(argv, check=True, timeout=20)
+def _keygen(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=20)
 
 
 def free_port() -> int:
