@@ -19,9 +19,12 @@ import tiny_profiles  # noqa: E402 - tests/ is no package
 @pytest.fixture(scope="session")
 def engine() -> Path:
     """Where tests/real/setup.sh put the engine and the model."""
-    link = HERE / ".engine"
+    return made_by("setup.sh", "vLLM", HERE / ".engine")
+
+
+def made_by(script: str, engine: str, link: Path) -> Path:
     if not (link / ".done").exists():
-        pytest.skip("no real vLLM: run tests/real/setup.sh")
+        pytest.skip(f"no real {engine}: run tests/real/{script}")
     return link.resolve()
 
 
@@ -41,10 +44,7 @@ def spark(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def llama() -> Path:
     """Where tests/real/llama.sh put llama-server and its model."""
-    link = HERE / ".llama"
-    if not (link / ".done").exists():
-        pytest.skip("no real llama-server: run tests/real/llama.sh")
-    return link.resolve()
+    return made_by("llama.sh", "llama-server", HERE / ".llama")
 
 
 @pytest.fixture(scope="module")

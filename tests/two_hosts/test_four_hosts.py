@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -115,17 +116,24 @@ def test_a_cut_between_two_workers_is_told_although_this_box_reaches_both(spark:
     assert spark.sparkdash("status", "--release", "all").returncode in (0, 3)
 
 
-def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark: HostDaemon, four: TwoHosts) -> None:
-    up(spark, "left")
-    up(spark, "right")
+@contextmanager
+def unplugged(spark: HostDaemon, four: TwoHosts) -> Iterator[None]:
+    """Pull the cable of the last box for the length of the block."""
     four.run("c", "ip", "link", "set", "ve", "down")
     try:
-        until_engine(spark, "failed", name="right")
-        assert answer(spark, "left") in ("stop", "length")
-        assert spark.ready_nodes() == {"left": ["local", "spark2"]}
+        yield
     finally:
         four.run("c", "ip", "link", "set", "ve", "up")
         spark.post("/api/reload", {})
+
+
+def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark: HostDaemon, four: TwoHosts) -> None:
+    up(spark, "left")
+    up(spark, "right")
+    with unplugged(spark, four):
+        until_engine(spark, "failed", name="right")
+        assert answer(spark, "left") in ("stop", "length")
+        assert spark.ready_nodes() == {"left": ["local", "spark2"]}
     until_gone(four, "d", "e")
 
 
@@ -141,14 +149,10 @@ def test_a_profile_for_two_or_four_boxes_takes_four_and_is_back_on_two_when_one_
     alone(spark)
     up(spark, "either")
     assert spark.ready_nodes() == {"either": list(BOXES)}
-    four.run("c", "ip", "link", "set", "ve", "down")
-    try:
+    with unplugged(spark, four):
         until_engine(spark, "failed", name="either")
         assert answer(spark, "either") in ("stop", "length")
         assert spark.ready_nodes() == {"either": ["local", "spark2"]}
-    finally:
-        four.run("c", "ip", "link", "set", "ve", "up")
-        spark.post("/api/reload", {})
     until_gone(four, "d", "e")
     assert answer(spark, "either") in ("stop", "length")
     assert spark.ready_nodes() == {"either": ["local", "spark2"]}, "who serves is not stopped for more boxes"
@@ -219,13 +223,9 @@ def test_a_box_that_is_back_with_another_mtu_is_refused_to_several_boxes_until_i
 
     spark4("reachable", None)
     (mtu,) = re.findall(r"mtu (\d+)", four.run("e", "ip", "link", "show", "eth0").stdout)
-    four.run("c", "ip", "link", "set", "ve", "down")
-    try:
+    with unplugged(spark, four):
         spark4("unreachable", None)
         four.run("e", "ip", "link", "set", "eth0", "mtu", "1300")
-    finally:
-        four.run("c", "ip", "link", "set", "ve", "up")
-        spark.post("/api/reload", {})
     spark4("reachable", f"eth0 has MTU 1300 instead of {mtu}")
     refused = spark.sparkdash("use", "all")
     assert f"spark4 is back with eth0 has MTU 1300 instead of {mtu}" in " ".join(refused.stderr.split())
