@@ -203,7 +203,7 @@ def new_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 
 @pytest.fixture
 def new_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts programs, and waits for their first line if they say one; whatever still lives at the test's end is killed."""
+    """Starts programs, and waits for the first line of those that say one; all are killed at the test's end."""
     made: list[subprocess.Popen[str]] = []
 
     def start(*argv: str, says: bool = True, **how: Any) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Decisions of the memory guard from its readings; signs that a box is about to stand still, by published courses of loads."""
+"""Decisions of the memory guard from its readings, and the signs that a box is about to stand still."""
 
 from __future__ import annotations
 

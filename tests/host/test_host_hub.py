@@ -1,4 +1,4 @@
-"""Weights and their headers from a hub over real HTTP: what is planned, what comes, what is kept when it is cut, and what goes wrong."""
+"""Weights and their headers from a hub over real HTTP: what comes, what is kept when it is cut, what goes wrong."""
 
 from __future__ import annotations
 

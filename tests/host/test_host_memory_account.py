@@ -1,4 +1,4 @@
-"""The account of memory: fake and real /proc, runtimes that hang; and that every byte of MemTotal has one holder, whatever was read."""
+"""The account of memory: how it is read, and that every byte of MemTotal has one holder, whatever was read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in the page cache: counted, dropped, read beside it; and who has them open, as this kernel tells it."""
+"""Files in the page cache: counted, dropped, read beside it; and who has them open."""
 
 from __future__ import annotations
 

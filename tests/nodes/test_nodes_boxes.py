@@ -1,4 +1,4 @@
-"""Boxes: their identity, as cloned images share all but hardware addresses; who is found behind a port; what the directory knows of them."""
+"""Boxes: which of them are one, who is found behind a port, and what the directory knows of them."""
 
 from __future__ import annotations
 

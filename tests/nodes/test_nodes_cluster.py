@@ -1,4 +1,4 @@
-"""One engine on two nodes behind one Runtime: both sides start; what a daemon finds that comes after another, and nodes that return."""
+"""One engine on two nodes behind one Runtime: its start, and what the next daemon finds of it."""
 
 from __future__ import annotations
 

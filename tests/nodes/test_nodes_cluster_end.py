@@ -1,4 +1,4 @@
-"""One engine on two nodes behind one Runtime: both sides stop and die together, whatever breaks in between; what is owed outlives the daemon."""
+"""One engine on two nodes behind one Runtime: both sides stop and die together, and what is owed is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of a copy to a node, and what the nodes have: which address, which cipher, which complaints of ssh need a person."""
+"""The way of a copy to a node, and what profiles need that nodes have already."""
 
 from __future__ import annotations
 

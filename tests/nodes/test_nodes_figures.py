@@ -1,4 +1,4 @@
-"""Figures and guard of a node: the real scripts as processes of this box, programs that misbehave in their place, and real kills."""
+"""Figures and guard of a node: the real scripts as processes of this box, and programs that misbehave."""
 
 from __future__ import annotations
 

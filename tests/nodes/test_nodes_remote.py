@@ -1,4 +1,4 @@
-"""Scripts for other nodes: what they read of a kernel, a driver and a box's processes; its facts, and lines of their stream."""
+"""Scripts for other nodes: what they read of a kernel, a driver and processes, and the lines that they send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every shipped profile's command line and the flag tables, put to real engines' own argument parsers; no engine is started."""
+"""Shipped profiles' command lines and the flag tables, put to real engines' own argument parsers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known servers, each started, proven and asked over real HTTP, with a stand-in that answers as its documents say; and their proofs."""
+"""Known servers over real HTTP, with a stand-in that answers as its documents say; and what proves that each works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes in memory: a runtime for each, whose containers start, end and fall silent as a test wants; three of them behind one ClusterRuntime."""
+"""Nodes in memory: a runtime for each, whose containers start, end and fall silent as a test wants."""
 
 from __future__ import annotations
 

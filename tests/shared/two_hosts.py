@@ -1,4 +1,4 @@
-"""Two hosts on this machine, each with its own network, processes, podman and sshd; a daemon on one of them, and a small engine on both.
+"""Two hosts on this machine, each with its own network, processes, podman and sshd; a daemon, a small engine on both.
 
 Owns: tests/two_hosts/hosts.sh as an object, the faults that tests cause, and a daemon that runs on host a. Memory, CPU
 and the kernel are one machine's: both hosts show the same figures unless a test lays others over /proc/meminfo.

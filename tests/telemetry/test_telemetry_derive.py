@@ -1,4 +1,4 @@
-"""Figures derived from readings: windows, resets, gaps; what the gateway counted where an engine tells nothing; nodes and links."""
+"""Figures derived from readings: windows, resets, gaps, what the gateway counted, nodes and links."""
 
 from __future__ import annotations
 

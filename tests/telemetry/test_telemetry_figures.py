@@ -1,4 +1,4 @@
-"""Raw figures of engines: what moves while an engine works, since when it does not answer; and a GB10's stuck low-power state."""
+"""Raw figures of engines: what moves while an engine works; and a GB10's stuck low-power state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes over a real sshd, and two hosts that share nothing but a switch: commands, the doctor, and their link measured."""
+"""Nodes over a real sshd: the commands that change them, the doctor, and the link between two hosts."""
 
 from __future__ import annotations
 
