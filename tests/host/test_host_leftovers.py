@@ -80,18 +80,26 @@ def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"",
 
 
 @pytest.mark.parametrize(
-    "cgroup",
+    ("cgroup", "container", "found"),
     [
-        f"4:memory:/libpod_parent/libpod-{ID}\n0::/libpod_parent/libpod-{ID}\n",
-        f"0::/machine.slice/libpod-{ID}.scope/container\n",
-        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n",
-        f"0::/system.slice/docker-{ID}.scope\n",
-        f"4:memory:/docker/{ID}\n",
+        (f"4:memory:/libpod_parent/libpod-{ID}\n0::/libpod_parent/libpod-{ID}\n", ID, {7}),
+        (f"0::/machine.slice/libpod-{ID}.scope/container\n", ID, {7}),
+        (f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n", ID, {7}),
+        (f"0::/system.slice/docker-{ID}.scope\n", ID, {7}),
+        (f"4:memory:/docker/{ID}\n", ID, {7}),
+        (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", ID, set()),
+        (f"0::/machine.slice/libpod-{ID}.scope\n", ID[:12], set()),
+        ("1:cpu:/system.slice/ssh.service\n", "1", set()),
+        ("0::/\n", "", set()),
+        ("0::/\n", None, set()),
     ],
 )
-def test_a_container_is_known_by_its_control_group(tmp_path: Path, cgroup: str) -> None:
+def test_a_container_is_known_by_its_control_group_and_its_whole_id(
+    tmp_path: Path, cgroup: str, container: str | None, found: set[int]
+) -> None:
+    """Its monitor is not ended with it, nor is anybody where the id tells too little to kill by."""
     planted(tmp_path, 7, cgroup=cgroup)
-    assert set(leftovers.processes_of_engine("us/x", ID, tmp_path)) == {7}
+    assert set(leftovers.processes_of_engine("us/x", container, tmp_path)) == found
 
 
 def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,21 +116,6 @@ def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, mon
     assert set(leftovers.processes_called(lambda words: "run" in words, tmp_path)) == {7}
     stat.write_text(stat.read_text().replace(" S ", " D "))
     assert set(leftovers.processes_of_engine("us/x", None, tmp_path)) == {7}
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "container"),
-    [
-        (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", ID),
-        (f"0::/machine.slice/libpod-{ID}.scope\n", ID[:12]),
-        ("1:cpu:/system.slice/ssh.service\n", "1"),
-        ("0::/\n", ""),
-        ("0::/\n", None),
-    ],
-)
-def test_what_is_not_the_containers_is_left_alone(tmp_path: Path, cgroup: str, container: str | None) -> None:
-    planted(tmp_path, 7, cgroup=cgroup)
-    assert leftovers.processes_of_engine("us/x", container, tmp_path) == {}
 
 
 def test_the_mark_in_its_environment_tells_an_engine(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.catalog import yaml12
+from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile, ServerKind, ServerSpec
 from sparkdash.domain.request import ServerRoute
 from sparkdash.engines.containers import LaunchContext
@@ -138,6 +139,14 @@ def test_every_kind_is_described_with_its_source_and_says_that_it_was_not_tried(
     assert known.tried == "not tried on hardware"
 
 
+def contained(kind: str, **more: Any) -> ContainerSpec:
+    """Container of a profile of this kind, at port 8123."""
+    made = {"name": "p", "engine": "generic", "image": "x", "server": {"kind": kind}, **more}
+    profile = Profile.model_validate(made)
+    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
+    return adapter_of(profile).container(profile, launch)
+
+
 COMMANDS = {
     ServerKind.ATLAS: "spark x serve /m --bind 127.0.0.1 --port 8123 --model-name p --max-seq-len 8192",
     ServerKind.LUCEBOX: "dflash_server x /m --host 127.0.0.1 --port 8123 --model-name p --max-seq-len 8192",
@@ -148,10 +157,8 @@ COMMANDS = {
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=str)
 def test_the_command_of_a_known_server_is_as_agreed(kind: ServerKind) -> None:
-    made = {"name": "p", "engine": "generic", "image": "x", "models": {"target": {"path": "/m"}}}
-    profile = Profile.model_validate(made | {"server": {"kind": kind.value}, "args": {"max-seq-len": 8192}})
-    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
-    words = argv.run("podman", adapter_of(profile).container(profile, launch))
+    given = {"models": {"target": {"path": "/m"}}, "args": {"max-seq-len": 8192}}
+    words = argv.run("podman", contained(kind.value, **given))
     assert " ".join(words).endswith(f" {COMMANDS[kind]}")
     assert words[words.index("--network") + 1] == "host"
 
@@ -162,20 +169,14 @@ def test_the_command_of_a_known_server_is_as_agreed(kind: ServerKind) -> None:
 )
 def test_ollama_is_told_the_context_of_the_profile(more: dict[str, Any], told: str | None) -> None:
     """Ollama would cut prompts to its own default in silence; the profile's own variable precedes."""
-    made = {"name": "p", "engine": "generic", "image": "x", "model_id": "m", "server": {"kind": "ollama"}}
-    profile = Profile.model_validate(made | more)
-    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
-    env = adapter_of(profile).container(profile, launch).env
+    env = contained("ollama", model_id="m", **more).env
     assert env.get("OLLAMA_CONTEXT_LENGTH") == told
     assert (env["OLLAMA_HOST"], env["OLLAMA_NO_CLOUD"]) == ("127.0.0.1:8123", "1")
 
 
 def test_a_port_that_the_profile_tells_precedes_the_one_that_the_image_is_known_for() -> None:
     """The server then listens on the box's network, at the port that sparkdash chose."""
-    made = {"name": "p", "engine": "generic", "image": "x", "args": {"port": "{port}"}, "server": {"kind": "kokoro"}}
-    profile = Profile.model_validate(made)
-    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
-    words = argv.run("podman", adapter_of(profile).container(profile, launch))
+    words = argv.run("podman", contained("kokoro", args={"port": "{port}"}))
     assert words[-2:] == ["--port", "8123"]
     assert words[words.index("--network") + 1] == "host"
 
@@ -183,9 +184,7 @@ def test_a_port_that_the_profile_tells_precedes_the_one_that_the_image_is_known_
 @pytest.mark.parametrize("kind", [ServerKind.NIM, ServerKind.KOKORO], ids=str)
 def test_a_server_that_listens_on_all_addresses_gets_a_network_of_its_own(kind: ServerKind) -> None:
     """Only the box itself reaches it, through the published port."""
-    profile = Profile.model_validate({"name": "p", "engine": "generic", "image": "x", "server": {"kind": kind.value}})
-    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
-    words = argv.run("podman", adapter_of(profile).container(profile, launch))
+    words = argv.run("podman", contained(kind.value))
     assert words[words.index("--publish") + 1] == f"127.0.0.1:8123:{KNOWN[kind].spec.port}"
 
 
