@@ -153,6 +153,7 @@ class SparkdashApp(App[None]):
         Binding("ctrl+p", "command_palette", "palette", system=True, priority=True),
         Binding("q", "quit", "quit; the daemon keeps serving"),
         Binding("ctrl+c,ctrl+q", "quit", "quit", system=True, priority=True),
+        Binding("ctrl+z", "suspend_process", "suspend", system=True, priority=True),
     ]
 
     def __init__(
@@ -454,6 +455,13 @@ class SparkdashApp(App[None]):
             raise HostError("No editor can run in this terminal.", code="no_editor") from error
         except OSError as error:
             raise HostError(f"{argv[0]} cannot be started: {error.strerror}.", code="no_editor") from error
+
+    def action_suspend_process(self) -> None:
+        """Stop this job, as Ctrl-Z does elsewhere; once its shell continues it, the page is drawn whole."""
+        with self.suspend():
+            textuals = signal.signal(signal.SIGTSTP, signal.SIG_DFL)  # which stops also where no shell would continue
+            os.kill(0, signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, textuals)
 
     def action_help(self) -> None:
         from sparkdash.tui.screens import help as keys_help

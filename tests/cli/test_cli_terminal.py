@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -196,7 +197,7 @@ def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[.
     assert list((paths.config_dir() / "profiles").iterdir()) == []
 
 
-DASHBOARD = ["-c", "from sparkdash.tui.app import run_dashboard; run_dashboard(box=None)"]
+DASHBOARD = [sys.executable, "-c", "from sparkdash.tui.app import run_dashboard; run_dashboard(box=None)"]
 """The dashboard alone: it waits for its daemon, where `sparkdash` would refuse an address at which nobody answers."""
 
 
@@ -204,15 +205,22 @@ def on_a_terminal(argv: list[str], url: str, shown: bytes, errors: IO[bytes] | N
     """Start it on a pseudo-terminal and wait until it has `shown`; the process, and our end of the terminal."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "SPARKDASH_URL": url}
-    words, to = [sys.executable, *argv], errors or theirs
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=to, env=env, start_new_session=True)
+    to = errors or theirs
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=to, env=env, start_new_session=True)
     os.close(theirs)
-    seen = b""
-    while shown not in seen and (chunk := _read(ours)):
-        seen += chunk
+    _read_until(ours, shown)
     return process, ours
 
 
+def _read_until(ours: int, shown: bytes) -> None:
+    seen = b""
+    while shown not in seen:
+        chunk = _read(ours)
+        assert chunk, seen
+        seen += chunk
+
+
+SHELL = ["setsid", "--ctty", "env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i"]
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -221,7 +229,7 @@ NOBODY = "http://127.0.0.1:9"
     [
         (DASHBOARD, False, b"\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
         (DASHBOARD, True, b"spark-1", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
-        (["-m", "sparkdash", "status", "--watch"], True, b"\x1b[?25l", ("\x1b[?25h",)),
+        ([sys.executable, "-m", "sparkdash", "status", "--watch"], True, b"\x1b[?25l", ("\x1b[?25h",)),
     ],
     ids=["dashboard that waits", "dashboard", "status"],
 )
@@ -251,25 +259,32 @@ def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes() -> No
 
 def test_a_dashboard_reads_the_keys_of_its_terminal_and_a_lone_escape() -> None:
     """Each key is pressed when what the one before it did is on the screen."""
-    ours, theirs = pty.openpty()
-    env = {
-        **os.environ,
-        "TERM": "xterm-256color",
-        "COLUMNS": "80",
-        "LINES": "24",
-        "SPARKDASH_URL": "http://127.0.0.1:9",
-    }
-    words = [sys.executable, *DASHBOARD]
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
-    os.close(theirs)
-    for key, then in ((b"", "no daemon yet"), (b"?", "help: Dash"), (b"\x1b", "no daemon yet"), ("/é".encode(), "é")):
+    process, ours = on_a_terminal(DASHBOARD, NOBODY, b"no daemon yet")
+    for key, then in ((b"?", b"help: Dash"), (b"\x1b", b"no daemon yet"), ("/é".encode(), "é".encode())):
         os.write(ours, key)
-        seen = b""
-        while then.encode() not in seen and (chunk := _read(ours)):
-            seen += chunk
-        assert then in seen.decode(errors="replace")
+        _read_until(ours, then)
     os.write(ours, b"\x1bq")
     while _read(ours):
         pass
     os.close(ours)
     assert process.wait(timeout=60) == 0
+
+
+def test_ctrl_z_stops_the_dashboard_and_its_shell_brings_it_back_whole() -> None:
+    process, ours = on_a_terminal(SHELL, NOBODY, b"$ ")
+    begun = ((f"{shlex.join(DASHBOARD)}\n", "help"), ("\x1a", "Stopped"), ("fg\n", "\x1b[?1049h"), ("", "help"))
+    for typed, then in (*begun, ("?", "help: Dash"), ("\x1bq", "\x1b[?1049l"), ("exit\n", "exit")):
+        os.write(ours, typed.encode())
+        _read_until(ours, then.encode())
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+
+
+def test_ctrl_z_only_draws_the_dashboard_anew_where_no_shell_would_continue_it() -> None:
+    """As in a pane of tmux that runs nothing else: stopped, it would stay so."""
+    process, ours = on_a_terminal(DASHBOARD, NOBODY, b"help")
+    for typed, then in (("\x1a", "\x1b[?1049h"), ("", "help"), ("q", "\x1b[?1049l")):
+        os.write(ours, typed.encode())
+        _read_until(ours, then.encode())
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
