@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 from codecs import getincrementaldecoder
+from contextlib import suppress
 
 from textual._xterm_parser import XTermParser
 from textual.constants import ESCAPE_DELAY
@@ -15,14 +17,15 @@ from textual.drivers.linux_driver import LinuxDriver
 
 
 class LoopDriver(LinuxDriver):
-    """Driver of this process's terminal. Input that is no terminal is left to Textual's thread."""
+    """Driver of this process's terminal."""
 
     def run_input_thread(self) -> None:
-        if self.input_tty:
-            self._parser, self._decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
-            self._loop.call_soon_threadsafe(self._loop.add_reader, self.fileno, self._read)
-        else:
-            super().run_input_thread()
+        self._parser, self._decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
+        self._loop.call_soon_threadsafe(self._begin_reading)
+
+    def _begin_reading(self) -> None:
+        with suppress(PermissionError):  # of a file or /dev/null, which have no keys; Textual's thread would spin
+            self._loop.add_reader(self.fileno, self._read)
 
     def disable_input(self) -> None:
         self._loop.remove_reader(self.fileno)
@@ -34,8 +37,10 @@ class LoopDriver(LinuxDriver):
         except OSError:  # the terminal is gone
             data = b""
         if not data:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
-            signal.raise_signal(signal.SIGHUP)
+            self._loop.remove_reader(self.fileno)
+            if not stat.S_ISFIFO(os.fstat(self.fileno).st_mode):
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
+                signal.raise_signal(signal.SIGHUP)
         if text := self._decode(data):  # part of a character decodes to "", which would end the parser
             for message in self._parser.feed(text):
                 self.process_message(message)

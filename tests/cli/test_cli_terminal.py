@@ -250,9 +250,10 @@ def test_a_terminal_is_as_before_after_sigterm(
     assert (tmp_path / "errors").read_text() == ""
 
 
-def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes() -> None:
+@pytest.mark.parametrize("shown", [b"", b"\x1b[?1000h"], ids=["before it begins", "while it is drawn"])
+def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes(shown: bytes) -> None:
     """As under nohup: it read the end of its input for ever."""
-    process, ours = on_a_terminal(DASHBOARD, NOBODY, b"\x1b[?1000h")
+    process, ours = on_a_terminal(DASHBOARD, NOBODY, shown)
     os.close(ours)
     assert process.wait(timeout=60) == -signal.SIGHUP
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ async def driver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LoopDri
     with os.fdopen(source) as stdin:
         monkeypatch.setattr("sys.__stdin__", stdin)
         driver = LoopDriver(Mock())
-        driver.input_tty, driver._loop = True, Mock()
+        driver._loop = Mock()
         driver.run_input_thread()
         yield driver, terminal
 
@@ -45,3 +46,17 @@ async def test_keys_are_read_after_a_part_of_a_character_or_of_a_sequence(
         reads._read()
     os.close(terminal)
     assert " ".join(seen) == keys
+
+
+async def test_input_without_keys_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of `sparkdash < /dev/null`: the end of such input is there at once, and again and again."""
+    loop, failures = asyncio.get_running_loop(), Mock()
+    loop.set_exception_handler(failures)
+    monkeypatch.setattr(signal, "signal", Mock())
+    with os.fdopen(os.open(os.devnull, os.O_RDONLY)) as stdin:
+        monkeypatch.setattr("sys.__stdin__", stdin)
+        driver = LoopDriver(Mock())
+        driver._loop = loop
+        driver.run_input_thread()
+        await asyncio.sleep(0)
+        failures.assert_not_called()
