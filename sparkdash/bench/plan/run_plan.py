@@ -31,7 +31,7 @@ PAIR_ORDERS: Mapping[Mode, Mapping[str, int]] = {
     Mode.CAREFUL: {"ABABBAAB": 4, "AABBBABA": 3, "ABABAABB": 3},
 }
 """Orders of two arms and how often each is drawn, forwards or backwards, with A or B first. The shares are those at
-which drifts are claimed in some 5 % of tables at most, with the most power (tests/perf/independent_rates.py).
+which drifts are claimed in some 5 % of tables at most, with the most power (docs/evidence.md, whole tables).
 """
 
 TRIES = 10
