@@ -11,7 +11,7 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState, Incident, Parked, Repairs
 from sparkdash.domain.event import Event, Level, Measuring, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.memory import Guard
-from sparkdash.domain.metric import Metric, Sample
+from sparkdash.domain.metric import Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import ASIDES, Candidate, Request, RequestState, Task, meant_by_auto
@@ -24,14 +24,9 @@ FIGURE_WINDOW = 20
 class Figures(Frozen):
     """Speeds of one profile on this box, kept while another runs. Rates in tokens per second."""
 
-    requests: int = 0
-    """Finished requests with a rate, of this daemon and of those before it as far as their requests are kept."""
     rates: tuple[float, ...] = ()
     ttfts: tuple[float, ...] = ()
     best: float | None = None
-    acceptance: float | None = None
-    acceptance_length: float | None = None
-    prefix_hit: float | None = None
     load_s: float | None = None
     at: float | None = None
     """Time of the newest rate, Unix seconds."""
@@ -61,28 +56,10 @@ def _grown(old: Figures, done: Sequence[Request]) -> Figures:
     ttfts = [each.ttft_s for each in done if each.ttft_s is not None]
     return old.replace(
         at=done[-1].finished_at,
-        requests=old.requests + len(rates),
         rates=(*old.rates, *rates)[-FIGURE_WINDOW:],
         best=max(old.best or 0.0, *rates) if rates else old.best,
         ttfts=(*old.ttfts, *ttfts)[-FIGURE_WINDOW:],
     )
-
-
-def count_sample(figures: dict[str, Figures], sample: Sample) -> dict[str, Figures]:
-    for name, engine in sample.engines.items():
-        acceptance, length = engine.get(Metric.ACCEPTANCE), engine.get(Metric.ACCEPTANCE_LENGTH)
-        prefix_hit = engine.get(Metric.PREFIX_HIT)
-        if acceptance is None and length is None and prefix_hit is None:
-            continue
-        old = figures.get(name, Figures())
-        new = old.replace(
-            acceptance=old.acceptance if acceptance is None else acceptance,
-            acceptance_length=old.acceptance_length if length is None else length,
-            prefix_hit=old.prefix_hit if prefix_hit is None else prefix_hit,
-            at=engine.at,
-        )
-        figures = {**figures, name: new}
-    return figures
 
 
 RECENT_REQUESTS = 50
@@ -222,7 +199,7 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
         case RequestChanged(request=request):
             return _requests(snapshot, (request,))
         case SampleTaken(sample=sample):
-            return snapshot.replace(sample=sample, figures=count_sample(snapshot.figures, sample))
+            return snapshot.replace(sample=sample)
         case facts.Withheld():
             return snapshot
         case Notice() as notice:

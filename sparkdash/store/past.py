@@ -157,20 +157,19 @@ def _figures(database: sqlite3.Connection) -> dict[str, Figures]:
     for profile, rate, ttft, at in newest:
         rates.setdefault(profile, []).append((rate, ttft, at))
     bests = database.execute(
-        "SELECT profile, count(decode_tok_s), max(decode_tok_s) FROM requests WHERE state = ? GROUP BY profile",
+        "SELECT profile, max(decode_tok_s) FROM requests WHERE state = ? GROUP BY profile",
         (RequestState.DONE.value,),
     )
     loads = dict(database.execute("SELECT profile, stage_s FROM swaps WHERE outcome = 'done' ORDER BY rowid"))
     return {
         profile: Figures(
-            requests=number,
             rates=tuple(rate for rate, _, _ in rates.get(profile, ()) if rate is not None)[-FIGURE_WINDOW:],
             ttfts=tuple(ttft for _, ttft, _ in rates.get(profile, ()) if ttft is not None)[-FIGURE_WINDOW:],
             best=best,
             load_s=_load_s(loads.get(profile)),
             at=max((at for _, _, at in rates.get(profile, ()) if at is not None), default=None),
         )
-        for profile, number, best in bests
+        for profile, best in bests
     }
 
 

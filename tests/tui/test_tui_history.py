@@ -368,7 +368,7 @@ def test_a_spike_and_a_gap_of_one_second_survive_in_the_live_chart() -> None:
 
 
 async def test_the_value_of_a_line_is_whole_at_rates_above_a_thousand(stage: Any, box: Any) -> None:
-    fast = Figures(requests=2, rates=(1220.0, 1220.0), best=1488.0)
+    fast = Figures(rates=(1220.0, 1220.0), best=1488.0)
     one = {"r": box.request("r")}
     async with stage(box.snapshot(figures={box.gpt: fast}, requests=one), size=(120, 40)) as on:
         assert "median 1220 " in on.text

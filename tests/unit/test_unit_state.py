@@ -13,10 +13,8 @@ from sparkdash.domain.event import (
     Level,
     Notice,
     RequestChanged,
-    SampleTaken,
     SwapChanged,
 )
-from sparkdash.domain.metric import EngineSample, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.request import Request, RequestState, Task
 from sparkdash.domain.state import RECENT_REQUESTS, DaemonInfo, Snapshot, apply, replay
@@ -93,7 +91,7 @@ def test_figures_are_medians_of_finished_requests_and_outlive_the_engine() -> No
     ]
     gone = EngineChanged(engine=engine("p", EngineState.ABSENT))
     figures = after(*facts, gone).figures["p"]
-    assert (figures.decode_tok_s, figures.best, figures.requests, figures.ttft_s) == (30.0, 50.0, 3, 0.5)
+    assert (figures.decode_tok_s, figures.best, figures.ttft_s) == (30.0, 50.0, 0.5)
 
 
 def test_failed_requests_do_not_count() -> None:
@@ -118,15 +116,6 @@ def test_what_is_asked_on_the_side_leaves_room_for_requests() -> None:
     snapshot = after(*facts)
     assert [one.id for one in snapshot.recent] == ["59", "91", "90", "80"]
     assert replay(EMPTY, [Event(seq=n, at=n, fact=fact) for n, fact in enumerate(facts, 1)]).recent == snapshot.recent
-
-
-def test_acceptance_is_kept_while_the_engine_is_idle() -> None:
-    """The last known figure stays for the side-by-side; None does not erase it."""
-
-    def sample(value: float | None) -> SampleTaken:
-        return SampleTaken(sample=Sample(at=1, engines={"p": EngineSample(at=1, values={Metric.ACCEPTANCE: value})}))
-
-    assert after(sample(0.8), sample(None)).figures["p"].acceptance == 0.8
 
 
 def test_a_gap_is_refused_and_a_repeat_ignored() -> None:
