@@ -364,6 +364,15 @@ def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_wa
     assert feed(rig, moves.Use("big", SwapCause.USER)) == [moves.CancelSwap("a"), moves.CancelSwap("b")]
 
 
+def test_a_wish_that_waits_to_load_beside_others_is_not_lost_to_a_newer_one() -> None:
+    """Six `sparkdash use` at once brought five engines: one waited until the one before it had taken its memory."""
+    rig = small()
+    feed(rig, moves.Use("a", SwapCause.USER))
+    assert feed(rig, moves.Use("b", SwapCause.USER), moves.Use("c", SwapCause.USER)) == []
+    assert feed(rig, moves.Admitted("a")) == [moves.BeginSwap("c", (), SwapCause.USER), moves.Evict("c", ())]
+    assert feed(rig, moves.Admitted("c")) == [moves.BeginSwap("b", (), SwapCause.PRELOAD), moves.Evict("b", ())]
+
+
 def test_what_is_forecast_behind_several_loads_counts_each_once() -> None:
     rig = small()
     feed(rig, arrive("1", "a"), moves.Admitted("a"), arrive("2", "b"), moves.Admitted("b"))

@@ -79,7 +79,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A person wants this profile resident. It takes a place in the queue; a newer one replaces it."""
+    """A person wants this profile resident. It takes a place in the queue; a newer one replaces it there."""
 
     profile: str
     cause: SwapCause

@@ -208,14 +208,19 @@ class Scheduler:
         if refusals.unstartable(move.profile, self.records.profiles.get(move.profile)):
             return []
         self.breaker.tried_again(move.profile)
-        self.records.queue.pop(USE, None)
+        older = self.records.queue.pop(USE, None)
         self.records.queue[USE] = Ticket(USE, move.profile, move.cause, since=self._now)
-        return self._supersede(move.profile)
+        return self._supersede(move.profile, older.profile if older else None)
 
-    def _supersede(self, wanted: str) -> list[moves.Effect]:
-        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at once."""
-        records, choice = self.records, self.occupancy.choice(wanted, self._now, person=True)
+    def _supersede(self, wanted: str, older: str | None) -> list[moves.Effect]:
+        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at once.
+
+        So can an `older` choice that waits until the load before it has taken its memory: it comes as a preload.
+        """
+        records, choice = self.records, self.choice(wanted, self._now)
         if not records.managed(wanted) or self.occupancy.beside(wanted, choice):
+            if older and not records.coming(older) and self.occupancy.beside(older, self.choice(older, self._now)):
+                self._offers.preload((older,), SwapCause.PRELOAD)
             return []
         moving = {swap.target for swap in records.moving_on(records.touched(choice))} - {None, wanted}
         return self.decisions.cancel_swaps(
