@@ -200,11 +200,12 @@ class Ports:
 
     def take(self, given: Collection[int | None] = ()) -> int:
         """Choose the next free port that is not `given` already. Raises HostError `port_in_use`."""
-        for _ in range(self._count):
-            port = self._first + self._next
-            self._next = (self._next + 1) % self._count
-            if port not in given and _free(port):
-                return port
+        for left_lately in (False, True):
+            for _ in range(self._count):
+                port = self._first + self._next
+                self._next = (self._next + 1) % self._count
+                if port not in given and _free(port, left_lately=left_lately):
+                    return port
         raise HostError(
             f"Every port from {self._first} to {self._first + self._count - 1} on 127.0.0.1 is taken.",
             code="port_in_use",
@@ -212,10 +213,13 @@ class Ports:
         )
 
 
-def _free(port: int) -> bool:
+def _free(port: int, *, left_lately: bool) -> bool:
+    """Whether an engine can have the port. `left_lately`: also one with connections in TIME_WAIT, as engines may.
+
+    Such a look does not see an engine of another daemon that has bound the port and listens once it has loaded.
+    """
     with socket.socket() as probe:
-        # as engines do: a connection in TIME_WAIT does not occupy the port
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, left_lately)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:

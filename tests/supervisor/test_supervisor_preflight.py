@@ -19,6 +19,7 @@ from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.supervisor.decide.breaker import LOOKED_S
+from sparkdash.supervisor.tools import Ports
 
 
 class ScriptedShipper:
@@ -330,6 +331,16 @@ async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any) 
     assert error.code == "port_in_use"
     assert str(port) in error.message
     assert house.runtime.here == {}
+
+
+def test_a_port_on_which_an_engine_of_another_daemon_will_listen_is_passed_over() -> None:
+    """vLLM binds its port at once and listens minutes later: a second engine on it would fail only then."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        ports = Ports(port, port + 99, seed="")
+        assert port not in {ports.take() for _ in range(200)}
 
 
 async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house: Any) -> None:
