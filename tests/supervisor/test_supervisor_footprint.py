@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from surroundings.house import make_profile
@@ -21,7 +22,7 @@ from sparkdash.paths import shipped_profiles
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.decide.fit import BoxMemory, Occupant, choose
-from sparkdash.supervisor.memory.footprint import MemoryReading, held_memory, why_spoilt
+from sparkdash.supervisor.memory.footprint import FootprintMeter, MemoryReading, NodeMeter, held_memory, why_spoilt
 from sparkdash.units import GIB, MIB
 
 PROFILES = catalog.load_catalog([shipped_profiles()]).profiles
@@ -190,6 +191,20 @@ def look(
     return MemoryReading(
         available * GIB, own if own is None else own * GIB, others * GIB, neighbours, blind, moved * GIB
     )
+
+
+async def test_the_dip_of_this_box_is_its_own_where_another_one_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a row of boxes whose middle one this is."""
+    scale = FootprintMeter(MagicMock(), make_profile("a"), ("spark-2", LOCAL))
+    looks = [MemoryReading(GIB * size, own=None, others=0, beside=frozenset(), blind=False) for size in (100, 60)]
+    monkeypatch.setattr(scale, "_look", AsyncMock(side_effect=looks))
+    monkeypatch.setattr(NodeMeter, "_look", AsyncMock(side_effect=[30 * GIB, 20 * GIB]))
+    await scale.before()
+    for node, available in (("spark-2", 15), (LOCAL, 55)):
+        scale.note(available * GIB, node)
+    seen = await scale.after("1", MagicMock(ready_at=1.0))
+    assert seen is not None
+    assert (seen.steady_bytes, seen.peak_bytes) == (40 * GIB, 45 * GIB)
 
 
 def test_memory_that_no_process_shows_counts_for_an_engine_on_the_gpu_alone() -> None:

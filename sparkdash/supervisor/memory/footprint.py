@@ -199,14 +199,14 @@ class FootprintMeter:
         """Add a sample of the load; return this load's share, 0 once another engine loads too."""
         if node in self._node_meters:
             self._node_meters[node].note(available)
-        if node != self._nodes[0]:
+        else:
+            self._lowest = available if self._lowest is None else min(self._lowest, available)
+            self._highest = max(self._highest, available)
+        if node in (LOCAL, self._nodes[0]):
+            self._beside.update(e.profile for e in self._tools.registry.loading(but=self.profile.name, on=(node,)))
+        if self._beside or node != self._nodes[0]:
             return 0
-        zero = available if self._began_with is None else self._began_with
-        others = self._tools.registry.loading(but=self.profile.name, on=(node,))
-        self._beside.update(engine.profile for engine in others)
-        self._lowest = available if self._lowest is None else min(self._lowest, available)
-        self._highest = max(self._highest, available)
-        return 0 if self._beside else zero - available
+        return (available if self._began_with is None else self._began_with) - available
 
     async def after(self, id_: str, engine: Engine) -> Weighing | None:
         """Measure the ready engine; None without a reading before the start. `id_` is the swap's."""
