@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.plan.math_questions import question
 from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Host, Kind, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.bench.run_folder import Journal
+from sparkdash.cli.main import app
 from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
@@ -38,6 +40,18 @@ def run_of(
     return Run.model_validate(given | changes)
 
 
+def a_sample(cell: CellKey, arm: str, launch: int, rep: int, prompt_id: str, **told: Any) -> RequestSample:
+    """A request that was sent at 0."""
+    place = {"cell": cell, "arm": arm, "launch": launch, "rep": rep, "prompt_id": prompt_id, "t0_ns": 0}
+    return RequestSample.model_validate(place | told)
+
+
+def evening(number: int, name: str = "seeds", **changes: Any) -> dict[str, Any]:
+    """When and under which id a run of that evening was recorded, for `rehearse` and `recorded`."""
+    at = AT + timedelta(days=number)
+    return {"at": at, "changes": {"id": f"{at:%Y%m%d-%H%M%S}-{name}", **changes}}
+
+
 @dataclass
 class Rehearsal:
     """Figures that each arm should show: end-to-end rate by cell, right answers of 50, speculation, launches."""
@@ -55,7 +69,7 @@ class Rehearsal:
     voids: Mapping[tuple[str, CellKey], str] = field(default_factory=dict)
     wobble: float = 0.0
     """Relative, alternating from request to request."""
-    visible: float | None = None
+    visible: float = 1.0
     """Share of tokens outside the reasoning."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     at: datetime = AT
@@ -110,21 +124,10 @@ class Rehearsal:
                 continue
             found += samples
             at = self.drafts.get(slot.arm, ())
-            found.append(
-                CellRecord(
-                    key=cell.key,
-                    arm=slot.arm,
-                    launch=index,
-                    started_at=self.at,
-                    ended_at=self.at + timedelta(seconds=10),
-                    drafts=100 if at else None,
-                    accepted_tokens=sum(at) if at else None,
-                    accepted_at=at,
-                    prefix_hits=self.hits,
-                    prefix_queries=100,
-                    void=void,
-                )
-            )
+            drafted = {"drafts": 100, "accepted_tokens": sum(at), "accepted_at": at} if at else {}
+            counted = {"prefix_hits": self.hits, "prefix_queries": 100, "void": void, **drafted}
+            when = {"started_at": self.at, "ended_at": self.at + timedelta(seconds=10)}
+            found.append(CellRecord(key=cell.key, arm=slot.arm, launch=index, **when, **counted))
         return found
 
     def _samples(self, index: int, arm: str, cell: PlannedCell) -> list[RequestSample]:
@@ -135,50 +138,37 @@ class Rehearsal:
         if rate is None:
             return []
         return [
-            self._speed(index, arm, cell.key, rep, stream, rate * (1 + self.wobble * (-1) ** (rep + index)))
+            self._speed(
+                index, arm, cell.key, rep, stream, rate * (1 + self.wobble * (-1) ** (rep + index)), self.visible
+            )
             for rep in range(cell.reps)
             for stream in range(cell.key.concurrency)
         ]
 
-    def _speed(self, index: int, arm: str, cell: CellKey, rep: int, stream: int, rate: float) -> RequestSample:
+    @staticmethod
+    def _speed(
+        index: int, arm: str, cell: CellKey, rep: int, stream: int, rate: float, visible: float
+    ) -> RequestSample:
         """n / e2e is the rate; a tenth of the time passes before the first token; what is hidden comes first."""
         whole = int(cell.output / rate * 1e9)
-        hidden = 0.0 if self.visible is None else 1 - self.visible
-        return RequestSample(
-            cell=cell,
-            arm=arm,
-            launch=index,
-            rep=rep,
-            stream=stream,
-            prompt_id=f"{cell.context}.{cell.output}.{rep}.{stream}",
-            t0_ns=0,
-            token_ns=whole // 10,
-            visible_ns=whole // 10 + int(0.9 * whole * hidden),
-            last_ns=whole,
-            itl_p99_ns=whole // cell.output,
-            n=cell.output,
-            visible=cell.output if self.visible is None else int(cell.output * self.visible),
-            prompt_tokens=cell.context + 20,
-            cached_tokens=0,
-            finish_reason="length",
-        )
+        shown = whole // 10 + int(0.9 * whole * (1 - visible))
+        moments = {"token_ns": whole // 10, "visible_ns": shown, "last_ns": whole, "itl_p99_ns": whole // cell.output}
+        counts = {"n": cell.output, "visible": int(cell.output * visible), "prompt_tokens": cell.context + 20}
+        told = {"stream": stream, "cached_tokens": 0, "finish_reason": "length", **moments, **counts}
+        return a_sample(cell, arm, index, rep, f"{cell.context}.{cell.output}.{rep}.{stream}", **told)
 
     @staticmethod
     def _answer(index: int, arm: str, number: int, right: int) -> RequestSample:
         answer = question(SEED, number).answer + (0 if number < right else 1)
-        return RequestSample(
-            cell=MATH,
-            arm=arm,
-            launch=index,
-            rep=number,
-            prompt_id=f"math2 {number}",
-            t0_ns=0,
-            token_ns=1,
-            last_ns=1_000_000_000,
-            n=20,
-            finish_reason="stop",
-            text=f"ANSWER: {answer}",
-        )
+        told = {"token_ns": 1, "last_ns": 10**9, "n": 20, "finish_reason": "stop", "text": f"ANSWER: {answer}"}
+        return a_sample(MATH, arm, index, number, f"math2 {number}", **told)
+
+
+def sparkdash(*argv: str, code: int = 0) -> str:
+    """Output of the command, which ends with this code."""
+    done = CliRunner().invoke(app, list(argv), catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.output
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from sparkdash.bench.judge.accuracy import SCORER, AccuracyGate, Outcome, compare_accuracy, qualities, score, tally
 from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, question, questions
-from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, Results, gather
-from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
-from tests.bench.conftest import AT, run_of
-from tests.shared.alternating import alternating
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, Mode
 
 GOLDEN = {
     42: "d12b3f5a21aa644126d630eb97944f8dd4302518111c567128a3b19911895718",
@@ -106,50 +106,27 @@ def test_tally_counts_every_outcome_once() -> None:
     assert (tally([]).text, tally([]).share) == ("-", None)
 
 
-MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)
-
-
-def a_run(*keys: CellKey, arms: tuple[str, ...] = ("plain", "eagle")) -> Run:
-    planned = [PlannedCell(key=key, reps=1) for key in keys]
-    named = [Arm(name=arm, profile=arm) for arm in arms]
-    return run_of(named, alternating(arms, Mode.SCREEN), planned, Mode.SCREEN)
-
-
-def answered(key: CellKey, prompts: list[str], say: Callable[[str, int], str]) -> Results:
-    """Both arms answer every prompt with what `say` makes of arm and place."""
-    run = a_run(key)
-    records: list[LaunchRecord | RequestSample | CellRecord] = []
-    for launch, slot in enumerate(run.order):
-        for rep, prompt in enumerate(prompts):
-            text = say(slot.arm, rep)
-            records.append(
-                RequestSample(cell=key, arm=slot.arm, launch=launch, rep=rep, prompt_id=prompt, t0_ns=0, text=text)
-            )
-        records.append(CellRecord(key=key, arm=slot.arm, launch=launch, started_at=AT, ended_at=AT))
-    return gather(run, records)
-
-
-def test_answers_are_judged_against_the_baselines() -> None:
+def test_answers_are_judged_against_the_baselines(rehearse: Callable[..., Results]) -> None:
     """Eagle gets every product wrong that plain gets right: by stratum it shows, and the gate fails."""
-    asked = [question(42, number) for number in range(100)]
-
-    def say(arm: str, rep: int) -> str:
-        off = arm == "eagle" and asked[rep].stratum is Stratum.PRODUCT
-        return f"Well.\nANSWER: {asked[rep].answer + off}"
-
-    plain, eagle = qualities(answered(MATH, [one.id for one in asked], say))
-    assert (plain.all.right, plain.verdict, plain.scorer) == (100, None, SCORER)
+    asked = [question(42, number) for number in range(50)]
+    arms = [Arm(name=name, profile=name) for name in ("plain", "eagle")]
+    results = rehearse(arms=arms, rates={}, maths={"plain": 50, "eagle": 50}, mode=Mode.SCREEN)
+    told = tuple(
+        one.replace(text=f"Well.\nANSWER: {asked[one.rep].answer + 1}")
+        if one.arm == "eagle" and asked[one.rep].stratum is Stratum.PRODUCT
+        else one
+        for one in results.samples
+    )
+    plain, eagle = qualities(results.replace(samples=told))
+    assert (plain.all.right, plain.verdict, plain.scorer) == (50, None, SCORER)
     assert {kind: (one.right, one.n) for kind, one in eagle.strata.items()} == {
-        Stratum.SUM: (20, 20),
-        Stratum.PRODUCT: (0, 80),
+        Stratum.SUM: (10, 10),
+        Stratum.PRODUCT: (0, 40),
     }
     assert eagle.verdict is not None
     assert (eagle.verdict.gate, eagle.verdict.only_a[:2], eagle.verdict.only_b) == (AccuracyGate.FAIL, ("1", "2"), ())
-
-
-def test_what_is_no_question_is_not_judged() -> None:
-    assert qualities(answered(MATH, ["warm-up"], lambda _arm, _rep: "ANSWER: 1")) == ()
-    assert qualities(gather(a_run(MATH), [])) == ()
+    no_questions = tuple(one.replace(prompt_id="warm-up") for one in results.samples)
+    assert qualities(results.replace(samples=no_questions)) == ()
 
 
 def answers(both: int, only_a: int, only_b: int, neither: int) -> tuple[dict[str, bool], dict[str, bool]]:
@@ -179,10 +156,13 @@ def test_the_seeds_fifty_questions_tell_nothing() -> None:
         ((290, 4, 40, 66), AccuracyGate.PASS),
         ((200, 90, 10, 100), AccuracyGate.FAIL),
         ((280, 20, 8, 92), AccuracyGate.NO_EVIDENCE),
+        ((0, 0, 0, 200), AccuracyGate.NO_EVIDENCE),
+        ((10, 0, 0, 190), AccuracyGate.NO_EVIDENCE),
+        ((100, 0, 0, 100), AccuracyGate.PASS),
     ],
-    ids=["equal", "identical", "better", "worse", "perhaps worse"],
 )
 def test_the_gate_is_five_points(table: tuple[int, int, int, int], gate: AccuracyGate) -> None:
+    """Where both, the first, the second and neither are right; a baseline with 5 % right cannot be missed by five."""
     assert compare_accuracy(*answers(*table)).gate is gate
 
 
@@ -205,10 +185,13 @@ def test_only_common_items_count() -> None:
     assert compare_accuracy({"a": True}, {"b": True}).text == "no evidence (no common items)"
 
 
-@pytest.mark.parametrize(
-    ("right", "gate"), [(0, AccuracyGate.NO_EVIDENCE), (10, AccuracyGate.NO_EVIDENCE), (100, AccuracyGate.PASS)]
-)
-def test_an_arm_passes_only_where_it_could_have_failed(right: int, gate: AccuracyGate) -> None:
-    """0 of 200 against 0 of 200 shows nothing: a baseline with 5 % right cannot be missed by five points."""
-    same = {str(number): number < right for number in range(200)}
-    assert compare_accuracy(same, same).gate is gate
+ANYTHING = st.lists(st.integers(0, 0x2FFFF).map(chr)).map("".join)
+"""As st.text(), without the table of all characters, which takes seconds to make."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANYTHING | st.text(alphabet="ANSWER: -,.0123456789*`$\n</think>"), st.integers(-1000, 100_000))
+def test_the_judge_takes_any_text(text: str, answer: int) -> None:
+    score(answer, text)
+    assume("<think>" not in text)  # what follows an unclosed one is no answer
+    assert score(answer, f"{text}\nANSWER: {answer}") == "right"

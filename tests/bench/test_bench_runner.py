@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import platform
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import CellGroup, Suite
-from sparkdash.bench.results import Provenance, Results
+from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Measuring
@@ -35,7 +35,6 @@ from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import AdmissionError
 from sparkdash.sim import prompt as prompt_module
-from sparkdash.sim.app import App
 from tests.shared.alternating import alternating
 
 CELLS = st.lists(
@@ -45,49 +44,39 @@ CELLS = st.lists(
 )
 
 
-def told(pace: RunTimeLeft, launches: int) -> Measuring:
-    """The value that the daemon is sent; it refuses a share outside 0..1 and a negative time."""
-    left_s = pace.left_s(launches)
-    return Measuring(
-        run="r", doing="measuring", arm="A", launch=1, launches=2, done=0, cells=1, share=pace.share, left_s=left_s
-    )
+def worked_off(whole: float, left: float, works: Sequence[float]) -> RunTimeLeft:
+    """The pace at the end of these works. Each of its values goes into what the daemon is sent, which refuses negative
+    times, and shares outside of 0..1."""
+    ticks = itertools.count()
+    pace = RunTimeLeft(lambda: float(next(ticks)))
+    pace.begin(whole=whole, left=left)
+    pace.launched(3.0)
+    told = {"run": "r", "doing": "measuring", "arm": "A", "launch": 1, "launches": 2, "done": 0, "cells": 1}
+    for work in works:
+        pace.worked(work)
+        Measuring.model_validate({**told, "share": pace.share, "left_s": pace.left_s(0)})
+    assert pace.left_s(0) is not None
+    return pace
+
+
+def cost(context: int, output: int, streams: int, reps: int) -> float:
+    return run_plan.token_cost(CellKey(suite="s", context=context, output=output, concurrency=streams), reps)
 
 
 @given(CELLS, st.data())
 def test_the_remaining_time_is_never_negative_however_the_sums_round(
-    cells: list[tuple[int, ...]], data: st.DataObject
+    cells: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
     """A run of any cells, measured in another order than they were added up in, from the start or from a gap."""
-    works = [
-        run_plan.token_cost(CellKey(suite="s", context=c, output=o, concurrency=n), reps) for c, o, n, reps in cells
-    ]
-    resumed = data.draw(st.integers(0, len(works) - 1))
-    order = data.draw(st.permutations(works[resumed:]))
-    ticks = itertools.count()
-    pace = RunTimeLeft(lambda: float(next(ticks)))
-    pace.begin(whole=sum(works), left=sum(works[resumed:]))
-    pace.launched(3.0)
-    for work in order:
-        pace.worked(work)
-        told(pace, 0)
-    assert pace.left_s(0) is not None
-    assert pace.share > 0.999_999
+    works = [cost(*cell) for cell in cells]
+    left = works[data.draw(st.integers(0, len(works) - 1)) :]
+    assert worked_off(sum(works), sum(left), data.draw(st.permutations(left))).share > 0.999_999
 
 
 def test_the_default_cells_of_the_concurrency_suite_end_at_zero() -> None:
     """1, 2 and 4 requests at once over four launches: their square roots left -1.3e-14 s, and the report was lost."""
-    works = [
-        run_plan.token_cost(CellKey(suite="s", context=512, output=256, concurrency=n), 3)
-        for _ in range(4)
-        for n in (1, 2, 4)
-    ]
-    ticks = itertools.count()
-    pace = RunTimeLeft(lambda: float(next(ticks)))
-    pace.begin(whole=sum(works), left=sum(works))
-    pace.launched(1.0)
-    for work in reversed(works):
-        pace.worked(work)
-    assert told(pace, 0).left_s is not None
+    works = [cost(512, 256, streams, 3) for _ in range(4) for streams in (1, 2, 4)]
+    worked_off(sum(works), sum(works), works[::-1])
 
 
 SUITE = Suite(suite="tiny", version="1", about="", cells=(CellGroup(context=(0, 256), output=(24, 40)),))
@@ -99,7 +88,6 @@ class Sims:
 
     def __init__(self, **acceptance: tuple[float, ...]) -> None:
         self.launched: list[str] = []
-        self.apps: list[App] = []
         self.looks: list[BoxReading] = []
         """Readings that the box shows, first to last; then none."""
         self.fingerprint = "f"
@@ -117,15 +105,12 @@ class Sims:
         chances = self._acceptance.get(arm.name, ())
         spec = SimSpec(speeds=(speed,), acceptance=chances, time_scale=50)
         profile = Profile(name=arm.profile, engine=EngineKind.SIM, context=4096, sim=spec)
-        app, url = await self._stack.enter_async_context(serving(profile))
+        _, url = await self._stack.enter_async_context(serving(profile))
         wire = await self._stack.enter_async_context(BenchClient(url))
         self.launched.append(arm.name)
-        self.apps.append(app)
         measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
         return LaunchedArm(
-            measured,
-            Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"),
-            self._look,
+            measured, Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"), self._look
         )
 
     async def _look(self) -> BoxReading:
@@ -138,10 +123,22 @@ async def sims() -> AsyncIterator[Sims]:
         yield stand
 
 
-def begun(tmp_path: Path, mode: Mode = Mode.STANDARD, suite: Suite = SUITE, reps: int = 2) -> Path:
-    """A run in turns, A B A B A B."""
-    run = run_plan.new_run(suite, ARMS, mode, reps=reps)
+def begun(tmp_path: Path, *cells: CellGroup, mode: Mode = Mode.SCREEN, reps: int = 2) -> Path:
+    """A run in turns, A B A B A B; of the usual cells, or of these."""
+    run = run_plan.new_run(SUITE.replace(cells=cells or SUITE.cells), ARMS, mode, reps=reps)
     return run_folder.create_run_folder(run.replace(order=alternating(("A", "B"), mode)), tmp_path)
+
+
+async def stopped(place: Path, launcher: Sims, samples: int) -> None:
+    """Run, and be cancelled after so many samples."""
+    seen = itertools.count(1)
+
+    def stop(step: RunStep) -> None:
+        if step.sample is not None and next(seen) == samples:
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+
+    with pytest.raises(asyncio.CancelledError):
+        await runner(place, launcher, stop).run()
 
 
 def runner(place: Path, launcher: Sims, show: Callable[[RunStep], None] = lambda _: None) -> Runner:
@@ -159,7 +156,7 @@ def test_each_run_draws_its_own_order_and_asks_the_same_question() -> None:
 
 async def test_every_launch_is_a_new_engine_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
     """In the run's order; exact prompts, forced lengths, and the engine's own counts."""
-    results = await runner(begun(tmp_path), sims).run()
+    results = await runner(begun(tmp_path, mode=Mode.STANDARD), sims).run()
     assert sims.launched == ["A", "B", "A", "B", "A", "B"]
     assert results.gaps() == ()
     assert results.run.ended_at is not None
@@ -177,8 +174,7 @@ async def test_every_launch_is_a_new_engine_and_every_cell_is_measured(tmp_path:
 
 
 async def test_a_run_keeps_the_order_that_it_was_recorded_with(tmp_path: Path, sims: Sims) -> None:
-    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
-    run = run_plan.new_run(suite, ARMS, Mode.STANDARD, reps=1)
+    run = run_plan.new_run(SUITE.replace(cells=(CellGroup(output=(24,)),)), ARMS, Mode.STANDARD, reps=1)
     order = tuple(LaunchSlot(arm=arm, block=place // 2) for place, arm in enumerate("ABBA"))
     results = await runner(run_folder.create_run_folder(run.replace(order=order), tmp_path), sims).run()
     assert sims.launched == ["A", "B", "B", "A"]
@@ -187,17 +183,8 @@ async def test_a_run_keeps_the_order_that_it_was_recorded_with(tmp_path: Path, s
 
 async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sims: Sims) -> None:
     """Cancelled in the middle of the second launch: finished cells stay, that launch is started anew for the rest."""
-    place = begun(tmp_path)
-    seen = 0
-
-    def stop(step: RunStep) -> None:
-        nonlocal seen
-        seen += step.sample is not None
-        if seen == 12:  # in the second cell of the second launch
-            asyncio.current_task().cancel()  # type: ignore[union-attr]
-
-    with pytest.raises(asyncio.CancelledError):
-        await runner(place, sims, stop).run()
+    place = begun(tmp_path, mode=Mode.STANDARD)
+    await stopped(place, sims, samples=12)  # in the second cell of the second launch
     before = run_folder.read_results(place)
     kept = {(cell.launch, cell.key) for cell in before.cells}
     assert 4 <= len(kept) < 24
@@ -214,14 +201,8 @@ async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sim
 
 
 async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, sims: Sims) -> None:
-    place = begun(tmp_path)
-
-    def stop(step: RunStep) -> None:
-        if step.sample is not None:
-            asyncio.current_task().cancel()  # type: ignore[union-attr]
-
-    with pytest.raises(asyncio.CancelledError):
-        await runner(place, sims, stop).run()
+    place = begun(tmp_path, mode=Mode.STANDARD)
+    await stopped(place, sims, samples=1)
     sims.fingerprint = "other"
     with pytest.raises(AdmissionError, match="was edited") as refused:
         await runner(place, sims).run()
@@ -236,7 +217,7 @@ async def test_a_template_that_begins_all_prompts_alike_makes_none_void(
     monkeypatch.setattr(
         prompt_module, "_template", lambda *of: "You are a large language model. " * 12 + templated(*of)
     )
-    results = await runner(begun(tmp_path, Mode.SCREEN), sims).run()
+    results = await runner(begun(tmp_path), sims).run()
     assert results.gaps() == ()
     assert {one.void for one in results.samples} == {None}
     assert max(one.cached_tokens or 0 for one in results.samples) > 60
@@ -250,8 +231,7 @@ async def test_a_request_that_does_not_count_is_tried_again(
     monkeypatch.setattr(
         voids, "request_void_reason", lambda *of, **how: judged(*of, **how) or "late" * (not next(asked))
     )
-    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,)),))
-    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 1), sims).run()
+    results = await runner(begun(tmp_path, CellGroup(context=(256,), output=(24,)), reps=1), sims).run()
     assert results.gaps() == ()
     assert [(one.arm, one.void) for one in results.samples] == [("A", "late"), ("A", None), ("B", None)]
     assert {one.prompt_id for one in results.samples} == {results.samples[0].prompt_id}
@@ -277,8 +257,7 @@ def test_why_an_answer_does_not_count(answer: dict[str, Any], reason: str | None
 
 
 async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: Path, sims: Sims) -> None:
-    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
-    place = begun(tmp_path, Mode.SCREEN, suite, 2)
+    place = begun(tmp_path, CellGroup(output=(24,)))
     late = 4e9
     sims.looks = [BoxReading(), BoxReading(), BoxReading(at=late, clock_mhz=2400), BoxReading(at=late, clock_mhz=820)]
     results = await runner(place, sims).run()
@@ -338,20 +317,16 @@ async def test_a_launch_is_recorded_with_the_box_that_its_engine_serves_on(
 
 async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> None:
     """Each repetition has as many streams as the cell says, with prompts of their own."""
-    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,), concurrency=(4,)),))
-    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
+    cell = CellGroup(context=(256,), output=(24,), concurrency=(4,))
+    results = await runner(begun(tmp_path, cell), sims).run()
     arm = [one for one in results.samples if one.arm == "A"]
     assert sorted((one.rep, one.stream) for one in arm) == [(rep, stream) for rep in (0, 1) for stream in range(4)]
     assert len({one.prompt_id for one in arm}) == 8
 
 
 async def test_warm_cells_repeat_and_prefix_cells_share(tmp_path: Path, sims: Sims) -> None:
-    cells = (
-        CellGroup(context=(1024,), output=(24,), warm=(True,)),
-        CellGroup(context=(1024,), output=(24,), warm=(True,), kind=Kind.PREFIX),
-    )
-    suite = Suite(suite="s", version="1", about="", cells=cells)
-    results: Results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
+    warm = CellGroup(context=(1024,), output=(24,), warm=(True,))
+    results = await runner(begun(tmp_path, warm, warm.replace(kind=Kind.PREFIX)), sims).run()
     assert results.gaps() == ()
     assert all((one.cached_tokens or 0) > 700 for one in results.samples)
     prefixes = [cell for cell in results.cells if cell.key.kind is Kind.PREFIX]
@@ -369,10 +344,7 @@ def test_settling() -> None:
 
 
 async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims) -> None:
-    cells = (CellGroup(output=(60,), kind=Kind.MATH, reps=5),)
-    results = await runner(
-        begun(tmp_path, Mode.SCREEN, Suite(suite="s", version="1", about="", cells=cells)), sims
-    ).run()
+    results = await runner(begun(tmp_path, CellGroup(output=(60,), kind=Kind.MATH, reps=5)), sims).run()
     assert results.gaps() == ()
     asked = [one for one in results.samples if one.arm == "A"]
     assert [one.prompt_id for one in asked] == [f"math2 {number}" for number in range(5)]
@@ -380,8 +352,7 @@ async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims
 
 
 async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, sims: Sims) -> None:
-    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(0, 8192), output=(24,)),))
-    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 1), sims).run()
+    results = await runner(begun(tmp_path, CellGroup(context=(0, 8192), output=(24,)), reps=1), sims).run()
     void = [cell for cell in results.cells if cell.void]
     assert [cell.key.context for cell in void] == [8192, 8192]
     assert all("maximum context length is 4096" in (cell.void or "") for cell in void)

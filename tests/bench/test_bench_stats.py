@@ -9,6 +9,8 @@ from itertools import pairwise
 from statistics import median
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from sparkdash.bench.judge import stats
 from sparkdash.bench.judge.judgement import family_levels, few_prompts, hinted_arms, levels_of, panels, shared_fits
@@ -207,12 +209,6 @@ def test_wilson_is_as_published(right: int, n: int, published: tuple[float, floa
     assert stats.wilson(right, n) == pytest.approx(published, abs=5e-5 if n != 50 else 6e-3)
 
 
-@pytest.mark.parametrize(("right", "n"), [(1, 0), (3, 2), (-1, 5)])
-def test_no_share_of_nothing(right: int, n: int) -> None:
-    with pytest.raises(ValueError, match="no share"):
-        stats.wilson(right, n)
-
-
 @pytest.mark.parametrize(
     ("pairs", "published"),
     [
@@ -232,3 +228,18 @@ def test_paired_difference_is_as_published() -> None:
     """Fagerland, Lydersen & Laake, Statistics in Medicine 33 (2014) 2850, Newcombe's interval: -0.507 to -0.026."""
     found = stats.paired_difference(Paired(both=1, only_a=7, only_b=1, neither=12))
     assert found == pytest.approx((-0.507, -0.026), abs=5e-4)
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=8, max_size=40))
+def test_a_bootstrap_interval_lies_among_the_values(values: list[float]) -> None:
+    low, high = stats.bootstrap_median(values)
+    assert min(values) <= low <= high <= max(values)
+
+
+@given(*[st.integers(0, 60)] * 4)
+def test_paired_shares_stay_in_their_range(both: int, only_a: int, only_b: int, neither: int) -> None:
+    assume(both + only_a + only_b + neither)
+    pairs = Paired(both, only_a, only_b, neither)
+    low, high = stats.paired_difference(pairs)
+    assert -1 - 1e-9 <= low <= pairs.difference <= high <= 1 + 1e-9
+    assert 0 < stats.mcnemar(pairs) <= 1

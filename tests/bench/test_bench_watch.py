@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from sparkdash.bench.run import Arm, CellKey, Host, Mode
 from sparkdash.bench.watch import Build, Outlook, Watch, pinned_image, watch_profile
 from sparkdash.cli.main import app
 from sparkdash.paths import bench_dir
+from tests.bench.conftest import evening
 
-FIRST = datetime(2026, 11, 1, 20, 0, tzinfo=UTC)
 CELLS = [CellKey(suite="seeds", context=context, output=400) for context in (0, 2048)]
 IMAGE = "registry.example:5000/vllm:26.04"
 OLD = {"image": IMAGE, "image_digest": f"sha256:{'a' * 64}", "driver": "580.95", "kernel": "6.11.0"}
@@ -26,18 +25,12 @@ NEW = {**OLD, "image_digest": f"sha256:{'b' * 64}", "driver": "581.10"}
 CODER = Arm(name="coder", profile="coder")
 
 
-def evening(number: int, build: Mapping[str, Any], factor: float = 1.0, **changes: Any) -> dict[str, Any]:
+def measured(number: int, build: Mapping[str, Any], factor: float = 1.0, **changes: Any) -> dict[str, Any]:
     """Rehearse a run of that evening; half a per cent up or down in turn."""
-    at = FIRST + timedelta(days=number)
     rate = 60.0 * factor * (1.005 if number % 2 else 0.995)
-    return {
-        "arms": [CODER],
-        "rates": {"coder": dict.fromkeys(CELLS, rate)},
-        "provenance": {"coder": build},
-        "mode": Mode.SCREEN,
-        "at": at,
-        "changes": {"id": f"{at:%Y%m%d-%H%M%S}-seeds", **changes},
-    }
+    rates = {"coder": dict.fromkeys(CELLS, rate)}
+    given = {"arms": [CODER], "rates": rates, "provenance": {"coder": build}, "mode": Mode.SCREEN}
+    return {**given, **evening(number, **changes)}
 
 
 def watched(
@@ -51,7 +44,7 @@ def test_large_changes_between_the_last_two_builds_are_mentioned(
     rehearse: Callable[..., Results], factor: float, outlook: Outlook
 ) -> None:
     """Four evenings before and two after the pull."""
-    found = watched(rehearse, [*(evening(n, OLD) for n in range(4)), *(evening(n, NEW, factor) for n in (4, 5))])
+    found = watched(rehearse, [*(measured(n, OLD) for n in range(4)), *(measured(n, NEW, factor) for n in (4, 5))])
     assert found.change is not None
     assert found.change.outlook is outlook
     assert found.change.delta == pytest.approx(factor - 1, abs=0.001)
@@ -59,7 +52,7 @@ def test_large_changes_between_the_last_two_builds_are_mentioned(
 
 
 def test_a_time_that_grows_looks_slower(rehearse: Callable[..., Results]) -> None:
-    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.8)], BenchMetric.TTFT)
+    found = watched(rehearse, [measured(0, OLD), measured(2, NEW, 0.8)], BenchMetric.TTFT)
     assert found.change is not None
     assert found.change.outlook is Outlook.SLOWER
 
@@ -67,25 +60,25 @@ def test_a_time_that_grows_looks_slower(rehearse: Callable[..., Results]) -> Non
 def test_other_work_and_other_boxes_are_left_out(rehearse: Callable[..., Results]) -> None:
     """With reasoning on, or on another box, the figures are others'; real runs do not stand beside simulated ones."""
     nights = [
-        evening(0, OLD | {"thinking": True}, 0.5),
-        evening(1, OLD, 0.5, host=Host(name="another")),
-        evening(2, OLD | {"engine": "vllm"}, 0.5, simulated=True),
-        evening(3, OLD | {"thinking": False}),
-        evening(5, NEW | {"thinking": False}),
+        measured(0, OLD | {"thinking": True}, 0.5),
+        measured(1, OLD, 0.5, host=Host(name="another")),
+        measured(2, OLD | {"engine": "vllm"}, 0.5, simulated=True),
+        measured(3, OLD | {"thinking": False}),
+        measured(5, NEW | {"thinking": False}),
     ]
     found = watched(rehearse, nights)
     assert found.left_out == 3
-    assert [one.evenings[0].run for one in found.periods] == ["20261104-200000-seeds", "20261106-200000-seeds"]
+    assert [one.evenings[0].run for one in found.periods] == ["20261124-200000-seeds", "20261126-200000-seeds"]
 
 
 def test_builds_of_different_suites_are_not_known_to_differ(rehearse: Callable[..., Results]) -> None:
-    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.5, suite_hash="beef" * 16)])
+    found = watched(rehearse, [measured(0, OLD), measured(2, NEW, 0.5, suite_hash="beef" * 16)])
     assert found.change is not None
     assert (found.change.outlook, found.change.cells) == (Outlook.UNKNOWN, ())
 
 
 def test_a_build_that_came_back_is_a_period_of_its_own(rehearse: Callable[..., Results]) -> None:
-    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.8), evening(4, OLD)])
+    found = watched(rehearse, [measured(0, OLD), measured(2, NEW, 0.8), measured(4, OLD)])
     assert len(found.periods) == 3
     assert found.change is not None
     assert found.change.outlook is Outlook.FASTER
@@ -112,19 +105,14 @@ def watch(*argv: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("SPARKDASH_CONFIG_DIR", str(tmp_path / "config"))
+def test_the_command_says_what_changed_and_how_to_go_back(
+    recorded: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-
-
-@pytest.mark.usefixtures("home")
-def test_the_command_says_what_changed_and_how_to_go_back(recorded: Callable[..., Path]) -> None:
-    recorded(bench_dir(), **evening(0, OLD))
+    recorded(bench_dir(), **measured(0, OLD))
     status, told = watch("coder")
     assert (status, "One build so far" in told, "SIMULATED" in told) == (0, True, True)
-    recorded(bench_dir(), **evening(2, NEW, 0.9))
+    recorded(bench_dir(), **measured(2, NEW, 0.9))
     status, told = watch("coder")
     assert status == 1
     assert "The newest build looks slower: (-10.0%) decode over 2 cells; 1 evening against 1." in told
@@ -134,7 +122,6 @@ def test_the_command_says_what_changed_and_how_to_go_back(recorded: Callable[...
     assert (status, json.loads(told)["change"]["outlook"]) == (1, "looks slower")
 
 
-@pytest.mark.usefixtures("home")
 def test_a_profile_that_was_never_measured_says_how_to() -> None:
     done = CliRunner().invoke(app, ["bench", "watch", "coder"])
     assert done.exit_code != 0

@@ -1,4 +1,4 @@
-"""Reading of a stream, against simulated engines whose truth is known.
+"""Reading of a stream and of the moments of its pieces, against simulated engines whose truth is known.
 
 The engine's clock is virtual and the pieces carry its time, so that a figure is right or wrong whatever the machine does.
 """
@@ -9,7 +9,9 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +22,17 @@ from simulated import serving
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.measure import measured_engine, stream_answer
+from sparkdash.bench.measure import http_client, measured_engine, stream_answer
 from sparkdash.bench.measure.arm_launcher import LaunchedArm, is_thinking
-from sparkdash.bench.measure.http_client import BenchClient
+from sparkdash.bench.measure.http_client import (
+    ROOM,
+    SO_TIMESTAMPNS,
+    TOLD,
+    BenchClient,
+    BrokenAnswerError,
+    TimedAnswer,
+    timed_post,
+)
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
 from sparkdash.bench.measure.voids import request_void_reason
@@ -34,7 +44,6 @@ from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.engines import model_list
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import UpstreamError
 from sparkdash.sim.app import App
@@ -103,11 +112,6 @@ def test_a_count_is_held_to_what_the_chunks_allow() -> None:
     answer = streamed(3, 32)
     assert stream_answer.counted(answer, 1000).k1 == 32 - 10
     assert stream_answer.counted(answer, 0).k1 == 1
-
-
-def test_usage_at_the_end_does_not_count_the_first_chunk() -> None:
-    answer = read_stream(0, [(1, delta(content="a b c d e f")), (2, delta("length", 9, content="b c"))])
-    assert (answer.n, answer.chunks, answer.k1_told) == (9, 2, False)
 
 
 async def launched(server: ExactServer) -> tuple[LaunchedArm, list[StreamedAnswer]]:
@@ -241,26 +245,6 @@ async def test_rates_are_true_whatever_a_chunk_holds(per_chunk: int, reasoning: 
         assert (seen.visible, seen.ttfv_s) == (TOKENS, seen.ttft_s)
 
 
-def test_a_role_is_no_token() -> None:
-    answer = read_stream(
-        0, [(5, delta(role="assistant", content="")), (9, delta(content="a")), (20, delta(content="b"))]
-    )
-    assert (answer.token_ns, answer.visible_ns, answer.last_ns) == (9, 9, 20)
-
-
-def test_a_token_without_text_is_a_token() -> None:
-    """Half a character is text only with its other half; the count tells that it was made."""
-    pieces = [(1, delta(usage=1, content="a")), (2, delta(usage=2, content="")), (3, delta("length", 3, content=""))]
-    answer = read_stream(0, [*pieces, (4, frame(choices=[], usage={"completion_tokens": 3}))])
-    assert (answer.last_ns, answer.n, answer.chunks, answer.finish_reason) == (3, 3, 3, "length")
-
-
-def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
-    first = delta(usage=1, content="a") + delta(usage=2, content="b")
-    answer = read_stream(0, [(10, first), (20, delta(usage=3, content="c"))])
-    assert (answer.token_ns, answer.k1, answer.first_chunks) == (10, 2, 2)
-
-
 def test_the_longest_waits_between_tokens_are_kept() -> None:
     """A single wait of a hundred is longer than the 99th percentile; tokens of one piece have no wait between."""
     ats = [10 * at for at in range(100)] + [2000]
@@ -270,48 +254,56 @@ def test_the_longest_waits_between_tokens_are_kept() -> None:
     assert read_stream(0, pieces[:1]).itl_p99_ns is None
 
 
-def test_cut_frames_and_reasoning_by_its_older_name() -> None:
-    whole = delta(reasoning_content="hm")
-    answer = read_stream(0, [(1, whole[:9]), (2, whole[9:]), (3, delta(content="so"))])
-    assert (answer.token_ns, answer.visible_ns, answer.thought, answer.text) == (2, 3, "hm", "so")
-    assert answer.n is None
-    assert answer.visible is None
+def used(completion: object, **more: object) -> bytes:
+    return frame(choices=[], usage={"completion_tokens": completion, **more})
 
 
-def test_usage_tells_reasoning_and_cache() -> None:
-    usage = {
-        "prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 4},
-        "prompt_tokens_details": {"cached_tokens": 8},
-    }  # fmt: skip
-    answer = read_stream(0, [(1, delta(reasoning="a")), (2, delta(content="b")), (3, frame(choices=[], usage=usage))])
-    assert (answer.n, answer.visible, answer.prompt_tokens, answer.cached_tokens) == (10, 6, 9, 8)
+OLD_NAME = delta(reasoning_content="hm")
+ODD_USAGE = {"prompt_tokens": 2.5, "prompt_tokens_details": [], "completion_tokens_details": 7}
+READ: dict[str, tuple[list[tuple[int, bytes]], dict[str, object]]] = {
+    "usage at the end does not count the first chunk": (
+        [(1, delta(content="a b c d e f")), (2, delta("length", 9, content="b c"))],
+        {"n": 9, "chunks": 2, "k1_told": False}),
+    "a role is no token": (
+        [(5, delta(role="assistant", content="")), (9, delta(content="a")), (20, delta(content="b"))],
+        {"token_ns": 9, "visible_ns": 9, "last_ns": 20}),
+    "a token without text is a token, as the count tells": (
+        [(1, delta(usage=1, content="a")), (2, delta(usage=2, content="")), (3, delta("length", 3, content="")),
+         (4, used(3))],
+        {"last_ns": 3, "n": 3, "chunks": 3, "finish_reason": "length"}),
+    "what comes in one piece was there at the first moment": (
+        [(10, delta(usage=1, content="a") + delta(usage=2, content="b")), (20, delta(usage=3, content="c"))],
+        {"token_ns": 10, "k1": 2, "first_chunks": 2}),
+    "cut frames, and reasoning by its older name": (
+        [(1, OLD_NAME[:9]), (2, OLD_NAME[9:]), (3, delta(content="so"))],
+        {"token_ns": 2, "visible_ns": 3, "thought": "hm", "text": "so", "n": None, "visible": None}),
+    "usage tells reasoning and cache": (
+        [(1, delta(reasoning="a")), (2, delta(content="b")), (3, used(
+            10, prompt_tokens=9, completion_tokens_details={"reasoning_tokens": 4},
+            prompt_tokens_details={"cached_tokens": 8}))],
+        {"n": 10, "visible": 6, "prompt_tokens": 9, "cached_tokens": 8}),
+    "more reasoning than there is": (
+        [(1, delta(reasoning="a")), (2, used(3, completion_tokens_details={"reasoning_tokens": 5}))], {"visible": 0}),
+    "an error in the stream": (
+        [(1, delta(content="a")), (2, frame(error={"message": "the engine died"}))], {"error": "the engine died"}),
+    "figures of another shape": (
+        [(1, frame(choices=5)),
+         (1, frame(choices=[None, {"delta": "x"}, {"delta": {"content": ["a"]}, "finish_reason": 1}])),
+         (1, delta(content="b")), (1, used("3", **ODD_USAGE))],
+        {"error": None, "text": "b", "n": None, "prompt_tokens": None, "cached_tokens": None, "finish_reason": None,
+         "visible": None}),
+}  # fmt: skip
 
 
-def test_an_error_in_the_stream_is_told() -> None:
-    answer = read_stream(0, [(1, delta(content="a")), (2, frame(error={"message": "the engine died"}))])
-    assert answer.error == "the engine died"
+@pytest.mark.parametrize(("pieces", "figures"), READ.values(), ids=READ)
+def test_a_stream_is_read(pieces: list[tuple[int, bytes]], figures: dict[str, object]) -> None:
+    answer = read_stream(0, pieces)
+    assert {name: getattr(answer, name) for name in figures} == figures
 
 
 @pytest.mark.parametrize("data", ["5", "null", "[]", '"so"'])
 def test_an_event_that_is_no_object_is_an_error(data: str) -> None:
     assert "no JSON object" in (read_stream(0, [(1, f"data: {data}\n\n".encode())]).error or "")
-
-
-def test_figures_of_another_shape_were_not_told() -> None:
-    """A stranger's server may send half a token, a count in words, a list where a text should be."""
-    usage = {
-        "completion_tokens": "3",
-        "prompt_tokens": 2.5,
-        "prompt_tokens_details": [],
-        "completion_tokens_details": 7,
-    }
-    odd = [frame(choices=5), frame(choices=[None, {"delta": "x"}, {"delta": {"content": ["a"]}, "finish_reason": 1}])]
-    answer = read_stream(0, [(1, piece) for piece in (*odd, delta(content="b"), frame(choices=[], usage=usage))])
-    assert (answer.error, answer.text, answer.n, answer.prompt_tokens) == (None, "b", None, None)
-    assert (answer.cached_tokens, answer.finish_reason, answer.visible) == (None, None, None)
-    usage = {"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 5}}
-    pieces = [(1, delta(reasoning="a")), (2, frame(choices=[], usage=usage))]
-    assert read_stream(0, pieces).visible == 0
 
 
 async def test_a_request_over_the_wire() -> None:
@@ -383,12 +375,6 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
         assert (await wire.chat({"model": "x"})).error is not None
 
 
-@pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])
-def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
-    assert model_list.engine_kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
-    assert model_list.engine_kind_of({}) is EngineKind.OPENAI
-
-
 @pytest.mark.parametrize(
     ("values", "thinking"),
     [
@@ -408,8 +394,114 @@ def test_the_switch_of_thinking_is_noted_under_each_of_its_names(values: dict[st
 
 def test_an_answer_of_hidden_reasoning_says_so_in_its_void() -> None:
     """Tokens were counted, but none has a moment."""
-    answer = read_stream(
-        0, [(1, delta("length", content="")), (2, frame(choices=[], usage={"completion_tokens": 400}))]
-    )
+    answer = read_stream(0, [(1, delta("length", content="")), (2, used(400))])
     reason = request_void_reason(answer, CELL, exact=False, template=0, lag_limit_ms=5)
     assert reason == "none of its 400 tokens were shown; if it hides its reasoning, turn thinking off"
+
+
+OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunk(body: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(body), body)
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[str]:
+    """The root of a server that gives this answer and closes the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\nbody")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def asked(root: str, uds: Path | None = None) -> TimedAnswer:
+    return await timed_post(root, "/v1/chat/completions", {"X-Of": "ours"}, b"body", uds)
+
+
+@pytest.fixture
+def noting() -> Iterator[None]:
+    """The kernel notes arrivals from a moment after the first socket asked for it (it is switched on by a work queue), and till then
+    notes when they are read. This socket asks, and has seen that it is so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as box:
+        box.bind(("127.0.0.1", 0))
+        box.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        late_ns = 0
+        while late_ns < 500_000:
+            box.sendto(b"x", box.getsockname())
+            time.sleep(0.001)
+            read_ns = time.time_ns()
+            ((_, _, told),) = box.recvmsg(1, ROOM)[1]
+            seconds, nanoseconds = TOLD.unpack(told)
+            late_ns = read_ns - seconds * 1_000_000_000 - nanoseconds
+        yield
+
+
+@pytest.mark.usefixtures("noting")
+async def test_a_late_client_measures_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
+    loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), http_client._Answer.on_body
+    monkeypatch.setattr(http_client._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        asking = asyncio.create_task(asked(f"http://127.0.0.1:{server.getsockname()[1]}"))
+        engine, _ = await loop.sock_accept(server)
+        request = b""
+        while not request.endswith(b"body"):
+            request += await loop.sock_recv(engine, 65536)
+        await asyncio.sleep(0)
+        engine.sendall(OK + chunk(b"data: a\n\n"))
+        sent = time.perf_counter_ns()
+        time.sleep(0.02)  # noqa: ASYNC251 - the stall that is the point
+        went_on = time.perf_counter_ns()
+        await seen.wait()  # it is read before the end comes
+        await loop.sock_sendall(engine, END)
+        timed = await asking
+        engine.close()
+    assert b"X-Of: ours\r\n" in request
+    assert timed.body == b"data: a\n\n"
+    arrived = timed.pieces[0][0]
+    assert timed.t0_ns < arrived < went_on
+    assert timed.late_ns[0] >= went_on - max(sent, arrived)
+
+
+async def test_a_kernel_that_notes_no_arrivals_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that refuses the option, as sandboxes and emulators do: the moment is that of the read, and none is called late."""
+    monkeypatch.setattr(http_client, "SO_TIMESTAMPNS", 9999)
+    async with answering(OK + chunk(b"a") + END) as root:
+        timed = await asked(root)
+    assert (timed.status, timed.body, timed.late_ns) == (200, b"a", [])
+    assert timed.pieces[0][0] > timed.t0_ns
+
+
+async def test_a_body_may_end_with_its_connection() -> None:
+    async with answering(b"HTTP/1.1 503 Busy\r\n\r\nlater") as root:
+        timed = await asked(root)
+    assert (timed.status, timed.body) == (503, b"later")
+
+
+@pytest.mark.parametrize("answer", [OK + chunk(b"a"), b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n"])
+async def test_what_is_broken_off_is_an_error(answer: bytes) -> None:
+    async with answering(answer) as root:
+        with pytest.raises(BrokenAnswerError):
+            await asked(root)
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    """The URL's host only fills the Host header; nobody tells when bytes came, and that is not zero."""
+    place = tmp_path / "s"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert b"Host: localhost\r\n" in await reader.readuntil(b"body")
+        writer.write(OK + chunk(b"x") + END)
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, str(place))
+    async with server:
+        timed = await asked("http://localhost", place)
+    assert (timed.body, timed.late_ns) == (b"x", [])

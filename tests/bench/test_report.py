@@ -14,21 +14,37 @@ from typer.testing import CliRunner
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.report.assemble import add_math_scores, assemble_report, count_voids, damage_text, void_text
+from sparkdash.bench.report.assemble import add_math_scores, assemble_report, count_voids, void_text
 from sparkdash.bench.report.formats import print_page, render_markdown
 from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
-from sparkdash.bench.report.page import LocalProfiles, report_page
+from sparkdash.bench.report.page import LocalProfiles, conclusion, report_page, speed_text
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode
 from sparkdash.bench.run_folder import read_results
 from sparkdash.cli.main import app
 from sparkdash.errors import AdmissionError
+from sparkdash.paths import bench_dir
 from tests.bench.conftest import key
 
-ARMS = [Arm(name="A", profile="a"), Arm(name="B", profile="b")]
-CELL = CellKey(suite="seeds", context=0, output=32)
-GIVEN: dict[str, Any] = {"arms": ARMS, "rates": {"A": {CELL: 60.0}, "B": {CELL: 60.0}}, "mode": Mode.SCREEN, "reps": 5}
+SCHEMA = Path(__file__).parent / "published" / "report.schema.json"
+Rehearse = Callable[..., Results]
+GRID = {key(context, output): 60.0 for context in (0, 2048) for output in (32, 150, 400)}
+LONG = key(0, 400)
+PLAIN, EAGLE, MTP = (
+    Arm(name="plain", profile="coder"),
+    Arm(name="plain-eagle", profile="coder/eagle"),
+    Arm(name="mtp", profile="coder/mtp", impossible="no MTP head"),
+)
+PAIR: dict[str, Any] = {"arms": [PLAIN, EAGLE], "rates": {"plain": GRID, "plain-eagle": GRID}}
+
+
+def faster(factor: float) -> dict[CellKey, float]:
+    return {one: rate * factor for one, rate in GRID.items()}
+
+
+def told(results: Results, **given: Any) -> str:
+    return render_markdown(report_page(assemble_report(results), **given))
 
 
 def voided(results: Results, reasons: list[tuple[str, str]]) -> Results:
@@ -40,44 +56,33 @@ def voided(results: Results, reasons: list[tuple[str, str]]) -> Results:
     return results.replace(samples=tuple(samples))
 
 
-def test_reasons_are_counted_by_arm_and_alike_ones_together(rehearse: Callable[..., Results]) -> None:
-    late = [
-        ("B", "the client was 7.7 ms late"),
-        ("B", "the client was 12.1 ms late"),
-        ("A", "the client was 9.0 ms late"),
-    ]
-    results = voided(rehearse(**GIVEN), [*late, ("B", "error: HTTP 500: lost")])
-    found = {(one.arm, one.reason): one.samples for one in count_voids(results)}
-    assert found == {
-        ("B", "the client was 7.7 ms late"): 2,
-        ("A", "the client was 9.0 ms late"): 1,
-        ("B", "error: HTTP 500: lost"): 1,
+def test_reasons_are_counted_by_arm_and_alike_ones_together(rehearse: Rehearse) -> None:
+    late = [(EAGLE.name, "the client was 7.7 ms late"), (EAGLE.name, "the client was 12.1 ms late")]
+    late += [(PLAIN.name, "the client was 9.0 ms late"), (EAGLE.name, "error: HTTP 500: lost")]
+    results = voided(rehearse(**PAIR), late)
+    assert {(one.arm, one.reason): one.samples for one in count_voids(results)} == {
+        (EAGLE.name, "the client was 7.7 ms late"): 2,
+        (PLAIN.name, "the client was 9.0 ms late"): 1,
+        (EAGLE.name, "error: HTTP 500: lost"): 1,
     }
-    page = render_markdown(report_page(assemble_report(results)))
+    page = told(results)
     assert "## What does not count" in page
-    assert "| B   | 2       | the client was 7.7 ms late |" in page
+    assert "| plain-eagle | 2       | the client was 7.7 ms late |" in page
+    assert "What does not count" not in told(rehearse(**PAIR))
 
 
-def test_a_run_in_which_everything_counts_says_nothing(rehearse: Callable[..., Results]) -> None:
-    results = rehearse(**GIVEN)
-    assert void_text(count_voids(results)) == damage_text(0) == ""
-    assert "What does not count" not in render_markdown(report_page(assemble_report(results)))
+@pytest.mark.parametrize(("reasons", "words"), [
+    ([], ""), ([("plain", "the box swapped")], "1 sample does not count: 1 the box swapped"),
+    ([("plain", "the box swapped"), ("plain-eagle", "the box swapped"), ("plain-eagle", "finish reason stop")],
+     "3 samples do not count: 2 the box swapped; 1 finish reason stop"),
+])  # fmt: skip
+def test_the_words_have_number_and_reason(rehearse: Rehearse, reasons: list[tuple[str, str]], words: str) -> None:
+    assert void_text(count_voids(voided(rehearse(**PAIR), reasons))) == words
 
 
-def test_the_words_have_number_and_reason(rehearse: Callable[..., Results]) -> None:
-    results = voided(
-        rehearse(**GIVEN), [("A", "the box swapped"), ("B", "the box swapped"), ("B", "finish reason stop")]
-    )
-    assert void_text(count_voids(results)) == "3 samples do not count: 2 the box swapped; 1 finish reason stop"
-    one = voided(rehearse(**GIVEN), [("A", "the box swapped")])
-    assert void_text(count_voids(one)) == "1 sample does not count: 1 the box swapped"
-
-
-def test_damaged_lines_are_counted_in_the_report_and_in_the_list(
-    recorded: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_lines_are_counted_in_the_report_and_in_the_list(recorded: Callable[..., Path]) -> None:
     """Two lines that a failing disk made unreadable: what they held is missing, and the owner is told."""
-    place = recorded(tmp_path, **GIVEN)
+    place = recorded(bench_dir(), **PAIR)
     file = place / "records.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     lines[2], lines[4] = b'{"record":"sam\xff\n', b"null\n"
@@ -87,45 +92,10 @@ def test_damaged_lines_are_counted_in_the_report_and_in_the_list(
     assert "2 lines of records.jsonl are damaged and not counted; what they held is missing." in render_markdown(
         report_page(report)
     )
-    monkeypatch.setenv("SPARKDASH_BENCH_DIR", str(tmp_path))
     listed = CliRunner().invoke(app, ["bench", "show"])
     assert f"{place.name}: 2 lines of records.jsonl are damaged" in listed.stderr
     told = json.loads(CliRunner().invoke(app, ["bench", "show", "last", "--json"]).stdout)
     assert (told["damaged"], told["voids"]) == (2, [])
-
-
-SCHEMA = Path(__file__).parent / "published" / "report.schema.json"
-Rehearse = Callable[..., Results]
-
-
-GRID = {key(context, output): 60.0 for context in (0, 2048) for output in (32, 150, 400)}
-LONG = key(0, 400)
-PLAIN, EAGLE, MTP = (
-    Arm(name="plain", profile="coder"),
-    Arm(name="plain-eagle", profile="coder/eagle"),
-    Arm(name="mtp", profile="coder/mtp", impossible="no MTP head"),
-)
-
-
-def faster(factor: float) -> dict[CellKey, float]:
-    return {one: rate * factor for one, rate in GRID.items()}
-
-
-def told(results: Results, **given: Any) -> str:
-    return render_markdown(report_page(assemble_report(results), **given))
-
-
-def test_a_difference_is_claimed_in_its_cell_and_overall(rehearse: Rehearse) -> None:
-    """Four per cent with hardly any noise: the words, the bounds, the mean over all cells."""
-    found = assemble_report(
-        rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.04)}, wobble=0.001)
-    )
-    figure = found.figure(BenchMetric.DECODE, "plain-eagle", LONG)
-    assert figure is not None
-    assert figure.verdict.claim is Conclusion.FASTER
-    assert figure.verdict.delta == pytest.approx(0.04, abs=0.002)
-    (total,) = found.overall
-    assert total.cells == len(GRID)
 
 
 def test_the_line_over_all_cells_is_of_the_metric_that_the_table_shows(rehearse: Rehearse) -> None:
@@ -183,7 +153,7 @@ def test_a_warm_column_stands_beside_the_cold_ones(rehearse: Rehearse) -> None:
 
 def test_right_answers_come_from_another_run(rehearse: Rehearse) -> None:
     """By profile; an arm that thought in one of them and not in the other gets none, and is told."""
-    speed = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
+    speed = assemble_report(rehearse(**PAIR))
     asked = [PLAIN.model_copy(update={"name": "p"}), EAGLE.model_copy(update={"name": "e"})]
     questions = rehearse(arms=asked, rates={}, maths={"p": 37, "e": 36}, changes={"id": "m", "suite_hash": "beef" * 16})
     both = add_math_scores(speed, assemble_report(questions))
@@ -256,7 +226,7 @@ def test_the_command_measures_the_same_again(rehearse: Rehearse, changes: dict[s
 
 def test_a_single_value_has_no_bounds(rehearse: Rehearse) -> None:
     """`65.0 [65.0, 65.0]` would claim that nothing varies."""
-    both: dict[str, Any] = {"arms": [PLAIN, EAGLE], "rates": {"plain": GRID, "plain-eagle": GRID}, "mode": Mode.SCREEN}
+    both: dict[str, Any] = {**PAIR, "mode": Mode.SCREEN}
     assert "66.5 [66.5, 66.5]" in told(rehearse(**both))
     assert "66.5 [" not in told(rehearse(**both, reps=1))
 
@@ -287,9 +257,7 @@ def test_the_table_over_the_baseline(rehearse: Rehearse) -> None:
 
 
 def test_speculation_is_taken_apart(rehearse: Rehearse) -> None:
-    out = told(
-        rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}, drafts={"plain-eagle": (62, 31)})
-    )
+    out = told(rehearse(**PAIR, drafts={"plain-eagle": (62, 31)}))
     assert "| ctx=0 long | 1.93 | 0.62 0.31 | 34.5 |" in " ".join(out.split("## What speculation did")[1].split())
 
 
@@ -351,22 +319,23 @@ def shape(schema: Any) -> Any:
 
 def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
     """The schema is the published one, and a report reads back equal. A change is written down there on purpose."""
-    found = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
+    found = assemble_report(rehearse(**PAIR))
     assert json.loads(SCHEMA.read_text()) == shape(Report.model_json_schema())
     assert Report.model_validate_json(found.model_dump_json()) == found
 
 
 def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    print_page(
-        report_page(
-            assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID})), bounds=True
-        ),
-        console,
-    )
+    print_page(report_page(assemble_report(rehearse(**PAIR)), bounds=True), console)
     lines = console.export_text().splitlines()
     assert any(line.startswith("ctx=2K") and "66.5 [66.5, 66.5]" in line for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_every_shipped_layout_draws_a_run_that_measured_nothing(rehearse: Rehearse) -> None:
+    found = rehearse(arms=[PLAIN, EAGLE], rates={"plain": {LONG: 12.0}, "plain-eagle": {}})
+    for name in shipped_layouts():
+        assert told(found, layout=load_layout(name)).startswith("# ")
 
 
 def test_an_unknown_layout_names_those_there_are() -> None:
@@ -380,6 +349,7 @@ def test_an_unknown_layout_names_those_there_are() -> None:
 def test_answers_are_told_by_stratum_and_against_the_baseline(rehearse: Rehearse) -> None:
     rates = {"plain": {LONG: 60.0}, "plain-eagle": {LONG: 60.0}}
     results = rehearse(arms=[PLAIN, EAGLE], rates=rates, maths={"plain": 37, "plain-eagle": 35})
+    assert assemble_report(results).overall[0].cells == 1, "only cells of speed are averaged"
     out = " ".join(told(results).split("## Math")[1].split())
     assert "| plain | 37/50 = 74 % [60, 84] |" in out
     assert "| plain-eagle | 35/50 = 70 % [56, 81] |" in out
@@ -439,3 +409,67 @@ def test_prefix_cells_are_named_and_no_empty_table_of_verdicts_is_shown(rehearse
     assert page.count("(ctx=8K). No finished cell has counts of hits.") == 2
     assert "No cell of this suite measures speed" in page
     assert "Verdict |" not in page
+
+
+A, B, C = (Arm(name=name, profile=name) for name in "ABC")
+THREE = [key(0, 150), key(512, 150), key(2048, 150)]
+
+
+def figures(*values: float) -> dict[Any, float]:
+    return dict(zip(THREE, values, strict=False))
+
+
+@pytest.mark.parametrize(("mine", "given", "sentence"), [
+    ((100.0, 100.0, 100.0), {}, "B is twice as fast in all 3 cells. Keep it."),
+    ((25.0, 25.0), {}, "B is half as fast in all 3 cells. Keep A."),
+    ((56.5, 56.5, 56.5), {}, "B is 13 % faster in all 3 cells. Keep it."),
+    ((56.5, 50.0, 50.0), {}, "B is faster in 1 of 3 cells and slower in none. Keep it."),
+    ((56.5, 40.0, 50.0), {}, "B is faster in 1 and slower in 1 of 3 cells. Choose by the cells that you use."),
+    ((50.0, 50.0, 50.0), {}, "B is as fast as A in all 3 cells, as far as this can tell. Keep either."),
+    ((56.5, 56.5, 56.5), {"mode": Mode.SCREEN}, "B looks 13 % faster, which one launch of each cannot show. Measure with `--mode standard`."),
+    ((56.5, 56.5, 56.5), {"reps": 2}, "B looks 13 % faster, which 2 common prompts cannot show. Take a larger suite, such as `--suite seeds`."),
+    ((56.5, 56.5, 56.5), {"maths": {"A": 48, "B": 3}}, "B is 13 % faster in all 3 cells, but fewer of its answers are right. Keep A."),
+    ((56.5, 56.5, 56.5), {"provenance": {"A": {"thinking": True}, "B": {"thinking": False}}}, "B and A cannot be compared. The thinking flag differs: off in B, on in A."),
+    ((), {}, "No cell of both B and A was measured yet, so nothing can be said."),
+])  # fmt: skip
+def test_a_pair_in_one_sentence(
+    rehearse: Rehearse, mine: tuple[float, ...], given: dict[str, Any], sentence: str
+) -> None:
+    base = figures(*(50.0 for _ in mine or THREE))
+    found = assemble_report(rehearse(arms=[A, B], rates={"A": base, "B": figures(*mine)}, wobble=0.001, **given))
+    wanted = sentence.replace("all 3 cells", {2: "both cells"}.get(len(mine), "all 3 cells"))
+    assert conclusion(found, BenchMetric.DECODE) == wanted
+    page = render_markdown(report_page(found)).strip().splitlines()
+    assert page[0] == "# B against A: seeds on rehearsal"
+    assert (page[2], page[-1]) == (wanted, wanted)
+
+
+def test_of_several_arms_the_one_that_gains_most(rehearse: Rehearse) -> None:
+    told = {"A": figures(50.0, 50.0), "B": figures(60.0, 60.0), "C": figures(55.0, 55.0)}
+    found = assemble_report(rehearse(arms=[A, B, C], rates=told, wobble=0.001))
+    assert conclusion(found, BenchMetric.DECODE) == "B gains most over A: it is 20 % faster over all cells. Keep it."
+    alike = assemble_report(rehearse(arms=[A, B, C], rates={name: figures(50.0, 50.0) for name in "ABC"}, wobble=0.001))
+    assert (
+        conclusion(alike, BenchMetric.DECODE)
+        == "None of the 2 others is shown to be faster than A over all cells. Keep A."
+    )
+
+
+@pytest.mark.parametrize(("second", "sentence"), [
+    (100.0, "B is twice as fast in both judged cells. Keep it."),
+    (50.0, "B is faster in 1 of 2 judged cells and slower in none. Keep it."),
+])  # fmt: skip
+def test_cells_that_were_not_measured_are_not_counted(rehearse: Rehearse, second: float, sentence: str) -> None:
+    """The mean over all cells counts those too that allow no claim, and stands beside this sentence."""
+    told = {"A": figures(50.0, 50.0, 50.0), "B": figures(100.0, second)}
+    found = assemble_report(rehearse(arms=[A, B], rates=told, wobble=0.001))
+    assert conclusion(found, BenchMetric.DECODE) == sentence
+
+
+def test_one_arm_has_nothing_to_conclude(rehearse: Rehearse) -> None:
+    assert conclusion(assemble_report(rehearse(arms=[A], rates={"A": figures(50.0)})), BenchMetric.DECODE) is None
+
+
+def test_a_time_that_is_longer_has_the_share_of_its_cell() -> None:
+    """Starts of 24.3 and 45.7 s: "slower +85.1 %" in the cell, and not 46 % in the sentence above it."""
+    assert speed_text(1 / 1.851, 0.851) == "85 % slower"
