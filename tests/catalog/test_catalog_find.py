@@ -17,15 +17,23 @@ from sparkdash.errors import AdmissionError
 Loaded = Callable[[str], Catalog]
 
 
-@pytest.mark.parametrize("name", ["tiny", "small", "openai/tiny", "hub/owner/small"])
-def test_name_alias_and_last_part_are_found(name: str, loaded: Loaded, good: str) -> None:
-    """Clients that write owner/name find it too."""
-    assert loaded(good).find(name).name == "tiny"
-
-
-@pytest.mark.parametrize("name", ["Tiny", "OpenAI/TINY", "owner/Small", "tiny:latest", "hub/SMALL:latest", "Tiny:high"])
-def test_case_and_ollamas_tag_do_not_matter(name: str, loaded: Loaded, good: str) -> None:
-    """The hub's ids are written in both cases, and clients of Ollama write a tag behind every name."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiny",
+        "small",
+        "openai/tiny",
+        "hub/owner/small",
+        "Tiny",
+        "OpenAI/TINY",
+        "owner/Small",
+        "tiny:latest",
+        "hub/SMALL:latest",
+        "Tiny:high",
+    ],
+)
+def test_a_profile_is_found_by_name_or_alias_in_any_case(name: str, loaded: Loaded, good: str) -> None:
+    """Clients write owner/name, the hub's ids are written in both cases, and Ollama's clients write a tag behind."""
     assert loaded(good + "modes: {high: {reasoning_effort: high}}\n").find(name).name == "tiny"
 
 
@@ -143,12 +151,6 @@ def test_the_sum_of_memory_is_known_only_when_each_term_is(loaded: Loaded, good:
     assert catalog.summarize(whole, adapter(whole.engine)).needs_bytes == int(2.5 * 2**30)
 
 
-def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
-    profile = loaded("profile: fake\nengine: sim\nsim: {acceptance: [0.8, 0.6]}\ncontext: 4096\n").profiles["fake"]
-    found = catalog.summarize(profile, adapter(profile.engine))
-    assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)
-
-
 @pytest.mark.parametrize(("can", "sees"), [("[vision, tools]", True), ("[]", False), ("null", None)])
 def test_what_the_owner_says_of_an_attached_model_goes_before_what_is_known(
     can: str, sees: bool | None, loaded: Loaded
@@ -203,3 +205,9 @@ def test_a_profile_whose_file_was_left_out_is_told_so() -> None:
     assert str(caught.value.message) == "The file of profile 'east/fast' was left out: it has 2 mistakes."
     assert (caught.value.code, caught.value.status) == ("model_not_found", 404)
     assert caught.value.hint == "`sparkdash profiles check` shows each with its line."
+
+
+def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
+    profile = loaded("profile: fake\nengine: sim\nsim: {acceptance: [0.8, 0.6]}\ncontext: 4096\n").profiles["fake"]
+    found = catalog.summarize(profile, adapter(profile.engine))
+    assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)

@@ -9,7 +9,6 @@ import pytest
 
 from sparkdash.catalog import importers
 from sparkdash.catalog.importers.values import Imported
-from sparkdash.errors import ProfileError
 from sparkdash.settings import Settings
 
 IMAGE = "docker.io/vllm/vllm-openai:v0.27.1"
@@ -17,11 +16,6 @@ IMAGE = "docker.io/vllm/vllm-openai:v0.27.1"
 
 def said(imported: Imported) -> str:
     return "\n".join(map(str, imported.remarks))
-
-
-def only(text: str) -> dict[str, Any]:
-    (profile,) = importers.import_profiles(text).profiles
-    return profile
 
 
 AB = {"target": {"hf": "a/b"}}
@@ -116,6 +110,9 @@ READ: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "exported variables, secrets only by name": (
         "export VLLM_A=1 HF_TOKEN=hf_abc\nvllm serve a/b", {"env": {"VLLM_A": "1"}, "env_from": ["HF_TOKEN"]},
         ("!hf_abc",)),
+    "a flag that only counts tokens is no secret": (
+        "podman run -e HF_TOKEN=hf_abc img vllm serve a/b --api-key sk-abc --max-num-batched-tokens 9",
+        {"args": {"max-num-batched-tokens": 9}}, ("!sk-abc",)),
     "exported variables that a container names": (
         "export CACHE=/c HF_TOKEN=hf_abc\npodman run -e CACHE -e HF_TOKEN img vllm serve a/b",
         {"env": {"CACHE": "/c"}, "env_from": ["HF_TOKEN"]}, ("!hf_abc",)),
@@ -251,27 +248,6 @@ def test_the_engine_is_told_what_the_text_says(text: str, made: dict[str, Any], 
     assert not [words for words in told if (words.removeprefix("!") in said(imported)) is words.startswith("!")]
     assert "hf_abc" not in str(imported)
     assert imported.settings == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "models:\n  a: {cmd: sleep 1}\n  b: {cmd: '/opt/my-vllm --x 1'}\n",
-            r"The nearest was: b: /opt/my-vllm --x 1",
-        ),
-        (
-            "services:\n  db: {image: postgres}\n  llm: {image: 'ghcr.io/me/llama-spark:1', command: --port 8080}\n",
-            r"The nearest was: llm: ghcr.io/me/llama-spark:1 --port 8080",
-        ),
-        ("vllm serve --max-model-len 4096", r"names no model: --max-model-len 4096"),
-        ("set -e\npodman start my-vllm\nls", r"The nearest was: podman start my-vllm$"),
-        ("container: img\nmodel: a/b\nenv: {}\nenv: {}\n", "the key 'env' is given twice"),
-    ],
-)
-def test_what_is_refused_is_named_by_what_came_nearest(text: str, told: str) -> None:
-    with pytest.raises(ProfileError, match=told):
-        importers.import_profiles(text)
 
 
 def test_a_compose_file_s_folder_holds_its_relative_volumes() -> None:

@@ -1,9 +1,10 @@
-"""No importer is silent: what a stranger's file says is in the profile, in the report, or the file is refused."""
+"""No importer is silent: what a stranger's file says, damaged or not, is in the profile, in the report, or is refused."""
 
 from __future__ import annotations
 
 import copy
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,29 +79,50 @@ def test_a_key_put_anywhere_into_a_document_is_kept_or_named(file: Path, value: 
         assert told is None or "zzzkey" in told, path
 
 
-def test_a_comment_in_a_joined_command_ends_at_the_next_flag() -> None:
-    """YAML joins the lines of a folded text; the flags behind the comment once went with it."""
-    (model,) = got("A1").profiles
-    assert model["args"] == {"jinja": True, "n-gpu-layers": 99, "ctx-size": 131072, "temp": 0.7, "top-p": 0.8}
-    folded = got("A3")
-    assert folded.profiles[0]["args"] == {"max-model-len": 32768, "gpu-memory-utilization": 0.5}
-    assert "dropped: # the model: a comment" in said(folded)
+AS_FLAG = "rewritten: LLAMA_ARG_CTX_SIZE: as the flag --ctx-size"
+TOLD: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "a comment in a command that YAML joins ends at the next flag": (
+        "A1", {"args": {"jinja": True, "n-gpu-layers": 99, "ctx-size": 131072, "temp": 0.7, "top-p": 0.8}}, ()),
+    "so it does in a folded text": (
+        "A3", {"args": {"max-model-len": 32768, "gpu-memory-utilization": 0.5}}, ("dropped: # the model: a comment",)),
+    "a line without a model is left out alone": (
+        "C1", {"profile": "a"}, ("The vllm command names no model: --max-model-len 4096 Left out.",)),
+    "a service without a model is left out alone": (
+        "F1", {"profile": "coder", "image": "vllm/vllm-openai:v0.27.1", "env": {"VLLM_LOGGING_LEVEL": "INFO"},
+            "mounts": [{"source": "~/.cache/huggingface", "target": "/root/.cache/huggingface", "read_only": False}]},
+        ("services.vllm-base: The vllm command names no model. Left out.",)),
+    "the form of a compose file is told by its keys": ("D1", {"profile": "qwen"}, ("compose file",)),
+    "the form of llama-swap too": ("D2", {"profile": "coder"}, ("llama-swap configuration",)),
+    "variables that stand for flags become flags": (
+        "E1", {"args": {"ctx-size": 65536, "n-gpu-layers": 99}, "env": None,
+            "models": {"target": {"path": "/models/qwen.gguf"}}}, (AS_FLAG,)),
+    "variables of a container become flags": (
+        "E2", {"args": {"ctx-size": 65536, "parallel": 2}, "env": None,
+            "models": {"target": {"path": "/models/coder.gguf"}}}, (AS_FLAG,)),
+    "a command that serves nothing is no engine": (
+        "G1", {"profile": "q"},
+        ("its command starts no engine that is known here (bench serve --model); left out",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "made", "words"), TOLD.values(), ids=TOLD)
+def test_a_stranger_s_file_is_read_or_its_loss_told(name: str, made: dict[str, Any], words: tuple[str, ...]) -> None:
+    """The one profile has these fields (None: not that one), and the form or the report these words."""
+    imported = got(name)
+    (profile,) = imported.profiles
+    assert {key: profile.get(key) for key in made} == made
+    assert not [one for one in words if one not in f"{imported.form}\n{said(imported)}"]
+
+
+def test_what_starts_the_engine_in_its_own_way_is_named() -> None:
+    words = said(got("H1"))
+    for starter in ("numactl --interleave=all", "taskset -c 10-19", "nice -n 5", "stdbuf -oL"):
+        assert f"dropped: {starter}: " in words
+    assert "models.d.cmd: starts no engine" in words
 
 
 def test_a_model_that_is_never_unloaded_keeps_no_time() -> None:
     assert got("B1").settings == ("", '[policy."big"]', "idle_ttl_s = 900")
-
-
-def test_an_item_without_a_model_is_left_out_alone() -> None:
-    lines, composed = got("C1"), got("F1")
-    assert [profile["profile"] for profile in lines.profiles] == ["a"]
-    assert "The vllm command names no model: --max-model-len 4096 Left out." in said(lines)
-    (coder,) = composed.profiles
-    assert (coder["profile"], coder["image"], coder["env"]) == (
-        "coder", "vllm/vllm-openai:v0.27.1", {"VLLM_LOGGING_LEVEL": "INFO"},
-    )  # fmt: skip
-    assert coder["mounts"][0]["target"] == "/root/.cache/huggingface"
-    assert "services.vllm-base: The vllm command names no model. Left out." in said(composed)
 
 
 def test_each_service_that_starts_no_engine_is_named() -> None:
@@ -111,58 +133,6 @@ def test_each_service_that_starts_no_engine_is_named() -> None:
     for service in ("one", "two"):
         assert f"services.{service}: starts no engine that is known here, left out" in words
     assert "services.q: starts no engine" not in words
-
-
-@pytest.mark.parametrize(
-    ("name", "form", "profile"), [("D1", "compose file", "qwen"), ("D2", "llama-swap configuration", "coder")]
-)
-def test_the_form_is_told_by_the_keys_of_the_whole_file(name: str, form: str, profile: str) -> None:
-    imported = got(name)
-    assert imported.form == form
-    assert [one["profile"] for one in imported.profiles] == [profile]
-
-
-@pytest.mark.parametrize(
-    ("name", "args"), [("E1", {"ctx-size": 65536, "n-gpu-layers": 99}), ("E2", {"ctx-size": 65536, "parallel": 2})]
-)
-def test_variables_that_stand_for_flags_become_flags(name: str, args: dict[str, Any]) -> None:
-    imported = got(name)
-    (profile,) = imported.profiles
-    assert profile["args"] == args
-    assert profile["models"]["target"]["path"].startswith("/models/")
-    assert "env" not in profile
-    assert "rewritten: LLAMA_ARG_CTX_SIZE: as the flag --ctx-size" in said(imported)
-
-
-def test_an_image_s_engine_does_not_run_behind_another_entrypoint() -> None:
-    line = "docker run --gpus all --entrypoint /bin/bash --rm -it vllm/vllm-openai:v0.27.1"
-    with pytest.raises(ProfileError, match="starts an engine"):
-        importers.import_profiles(line)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "llama-server --models-preset /x/models.ini --models-max 1",
-        "docker run -e LLAMA_ARG_MODELS_PRESET=/x/models.ini ghcr.io/ggml-org/llama.cpp:server --jinja",
-    ],
-)
-def test_a_router_s_command_leads_to_the_file_of_its_models(text: str) -> None:
-    with pytest.raises(ProfileError, match=r"names no model.* \(its models are in /x/models\.ini: import that file\)"):
-        importers.import_profiles(text)
-
-
-def test_a_command_that_serves_nothing_is_no_engine() -> None:
-    imported = got("G1")
-    assert [profile["profile"] for profile in imported.profiles] == ["q"]
-    assert "its command starts no engine that is known here (bench serve --model); left out" in said(imported)
-
-
-def test_what_starts_the_engine_in_its_own_way_is_named() -> None:
-    words = said(got("H1"))
-    for starter in ("numactl --interleave=all", "taskset -c 10-19", "nice -n 5", "stdbuf -oL"):
-        assert f"dropped: {starter}: " in words
-    assert "models.d.cmd: starts no engine" in words
 
 
 def test_the_name_that_clients_use_stays_an_alias() -> None:
@@ -255,6 +225,45 @@ def test_no_import_repeats_a_secret(text: str) -> None:
     assert WORD not in told
 
 
-def test_a_profile_of_sparkdash_is_told_to_be_one() -> None:
-    with pytest.raises(ProfileError, match="is a profile of sparkdash already"):
-        importers.import_profiles("profile: a\nengine: llamacpp\nmodels: {target: {path: /m.gguf}}\n")
+INPUTS = 10_000
+YAML_SHARE = 8
+"""One in so many is YAML, whose reading is the slow part."""
+TRIED_SHARE = 100
+PIECES = (
+    "'", '"', "\\", "$", "${", "}", "$(", "(", ")", "`", "\n", "#", "--", "-", "=", " ", "<", "|", ";", "&", "*", "&a ", "*a", ": ", "{", "[",
+    "]", "!!python/object:os.system", "!!int x", "\t", "é", "\u2028", "\x00", "{model}", "${PORT}", "--a.b.c", "{" * 300, "[" * 300, "null", "1e999",
+    "-e", "-v", "a" * 500, "9" * 5000, "<<: *a", "? ", "- ", "--speculative-config", "NaN", "vllm serve",
+)  # fmt: skip
+
+
+def damaged(text: str, chance: random.Random) -> str:
+    for _ in range(chance.randint(1, 6)):
+        at, size = chance.randrange(len(text) + 1), chance.choice((0, 0, 1, 2, 8, 40))
+        other = chance.randrange(len(text) + 1)
+        piece = chance.choice((chance.choice(PIECES), text[other : other + size], ""))
+        text = text[:at] + piece + text[at + size :]
+    return text
+
+
+def test_damaged_inputs_give_a_profile_or_an_error() -> None:
+    """No other exception, whatever is cut out, doubled or put in; what is given can be written and tried."""
+    chance = random.Random(3)
+    scripts = [path.read_text() for path in FILES if path.suffix != ".yaml"]
+    documents = [path.read_text() for path in FILES if path.suffix == ".yaml"]
+    good = refused = 0
+    for number in range(INPUTS):
+        text = damaged(chance.choice(scripts if number % YAML_SHARE else documents), chance)
+        try:
+            imported = importers.import_profiles(text)
+        except ProfileError:
+            refused += 1
+            continue
+        good += 1
+        assert all(profile["engine"] == "generic" or profile["models"]["target"] for profile in imported.profiles)
+        if number % TRIED_SHARE == 0:
+            texts = {str(i): importers.yaml_text(one, imported, "x") for i, one in enumerate(imported.profiles)}
+            found = importers.load_imported(texts)
+            assert found.profiles or found.problems
+    assert good + refused == INPUTS
+    assert good > 1000
+    assert refused > 1000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.profile import EngineKind, OnStuck, Profile
+from sparkdash.domain.profile import EngineKind, Profile
 
 FAMILY = """\
 profile: big
@@ -158,12 +158,6 @@ def test_the_context_is_part_of_a_simulated_launch_alone(engine: EngineKind, sam
     """A simulated engine is started with it; of a real one it only tells."""
     short, long = (Profile(name="m", engine=engine, context=context) for context in (4096, 8192))
     assert (short.fingerprint == long.fingerprint) is same
-
-
-def test_what_happens_to_a_stuck_engine_is_no_part_of_its_launch() -> None:
-    restarted, told = (Profile(name="m", engine=EngineKind.VLLM, on_stuck=way) for way in OnStuck)
-    assert restarted.on_stuck is Profile(name="m", engine=EngineKind.VLLM).on_stuck
-    assert restarted.fingerprint == told.fingerprint
 
 
 def test_each_profile_knows_its_line(family: Catalog) -> None:

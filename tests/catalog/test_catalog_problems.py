@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from sparkdash import catalog
+from sparkdash.catalog.document import Document, read_document
+from sparkdash.catalog.jsonschema import profile_schema
+from sparkdash.paths import shipped_profiles
 
 Told = Callable[[str], list[str]]
 Write = Callable[..., Path]
@@ -92,29 +97,22 @@ def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: 
     assert found[0].startswith(problem)
 
 
-@pytest.mark.parametrize(("url", "problem"), [
-    ("", "url: is missing: engine 'openai' is a server at a URL. Add `url: http://host:port`."),
-    ("url: localhost:1234", "url: 'localhost:1234' is no http URL. Write it as http://host:port."),
-    ("url: http://localhost:99999", "url: 'http://localhost:99999' is no http URL. Write it as http://host:port."),
-    ("url: 'http://[::1'", "url: 'http://[::1' is no http URL. Write it as http://host:port."),
-    ("url: http://me:pw@localhost:1",
-     "url: has a name or a password in it, which no engine is sent. Take it out: http://host:port."),
-])  # fmt: skip
-def test_a_server_needs_its_url(url: str, problem: str, told: Told) -> None:
-    (found,) = told(f"profile: there\nengine: openai\n{url}\n")
-    assert found.split(": ", 1)[1] == problem
-
-
 @pytest.mark.parametrize(("text", "problem"), [
+    ("engine: openai", "url: is missing: engine 'openai' is a server at a URL. Add `url: http://host:port`."),
+    *((f"engine: openai\nurl: '{url}'", f"url: '{url}' is no http URL. Write it as http://host:port.") for url in (
+        "localhost:1234", "http://localhost:99999", "http://[::1",
+    )),
+    ("engine: openai\nurl: http://me:pw@localhost:1",
+     "url: has a name or a password in it, which no engine is sent. Take it out: http://host:port."),
+    ("engine: openai\nurl: http://near\nkey_env: KEY", "key_env: is only for engine 'remote'"),
     ("engine: remote", "url: is missing: engine 'remote' is a service at a URL"),
     ("engine: remote\nurl: far.example/v1", "url: 'far.example/v1' is no http URL"),
     ("engine: remote\nurl: https://far.example",
      "url: has no path. Write the base URL, mostly https://far.example/v1."),
     ("engine: remote\nurl: https://me:pw@far.example/v1", "url: has a secret in it"),
     ("engine: remote\nurl: https://far.example/v1\nkey_env: sk-123", "key_env: "),
-    ("engine: openai\nurl: http://near\nkey_env: KEY", "key_env: is only for engine 'remote'"),
 ])  # fmt: skip
-def test_a_service_elsewhere_needs_its_base_url(text: str, problem: str, told: Told) -> None:
+def test_a_server_needs_its_url_and_a_service_its_base_url(text: str, problem: str, told: Told) -> None:
     """As its provider writes it, without a secret in it."""
     (found,) = told(f"profile: there\n{text}\n")
     assert found.split(": ", 1)[1].startswith(problem)
@@ -141,14 +139,7 @@ def test_a_broken_file_never_hides_the_others(write: Write, good: str) -> None:
     (folder / "notes.txt").write_text("not a profile")
     found = catalog.load_catalog([folder])
     assert list(found.profiles) == ["tiny"]
-    assert [Path(p.file).name for p in found.problems] == [
-        "binary.yaml",
-        "empty.yaml",
-        "list.yaml",
-        "tab.yaml",
-        "two.yaml",
-        "words.yaml",
-    ]
+    assert [Path(p.file).stem for p in found.problems] == ["binary", "empty", "list", "tab", "two", "words"]
     tab = next(p for p in found.problems if p.file.endswith("tab.yaml"))
     assert tab.line == 2
     assert "not valid YAML" in tab.message
@@ -226,33 +217,22 @@ def test_aliases_that_multiply_are_a_problem_like_any_other(told: Told, good: st
     assert "it has more than 20000 values" in problem
 
 
-def test_of_thousands_of_mistakes_the_first_are_told(told: Told, good: str) -> None:
+@pytest.mark.parametrize(("key", "wrong"), [("env", "key{}: {{}}"), ("args", "a{0}: '{{m{0}}}'")])
+def test_of_thousands_of_mistakes_the_first_are_told(told: Told, good: str, key: str, wrong: str) -> None:
     """Each takes a search for what was meant."""
-    wrong = "".join(f"  key{i}: {{{{}}}}\n" for i in range(3000)).replace("{{}}", "{}")
-    assert 0 < len(told(f"{good}env:\n{wrong}")) <= 100
-    assert (
-        0
-        < len(
-            told(
-                good.replace("args: {max-model-len: 4096}", "")
-                + "args:\n"
-                + "".join(f"  a{i}: '{{m{i}}}'\n" for i in range(3000))
-            )
-        )
-        <= 100
-    )
+    mistakes = "".join(f"  {wrong.format(number)}\n" for number in range(3000))
+    kept = "".join(line for line in good.splitlines(True) if not line.startswith(key))
+    assert 0 < len(told(f"{kept}{key}:\n{mistakes}")) <= 100
 
 
-@pytest.mark.parametrize("wrong", ["profile: ", "about: b\n", "args: {"])
+@pytest.mark.parametrize(
+    "wrong",
+    [f"profile: {'a-' * 50_000}!", f"about: b\n{'k' * 100_000}: 1", f"args: {{{'k' * 100_000}: a}}"],
+    ids=["name", "key", "argument"],
+)
 def test_a_problem_is_short_whatever_is_written(told: Told, good: str, wrong: str) -> None:
-    texts = {
-        "profile: ": f"{'a-' * 50_000}!\n",
-        "about: b\n": f"{'k' * 100_000}: 1\n",
-        "args: {": f"{'k' * 100_000}: a}}\n",
-    }
     kept = "".join(line for line in good.splitlines(True) if not line.startswith(wrong.split()[0]))
-    problems = told(f"{wrong}{texts[wrong]}{kept}")
-    assert 0 < sum(map(len, problems)) < 5000
+    assert 0 < sum(map(len, told(f"{wrong}\n{kept}"))) < 5000
 
 
 def test_a_problem_repeats_no_secret(told: Told, good: str) -> None:
@@ -261,3 +241,41 @@ def test_a_problem_repeats_no_secret(told: Told, good: str) -> None:
     problems = told(f"{wrong}env: [HF_TOKEN=letmeinletmein]\nrequest: {{a: 1}}\nmounts: {{HF_TOKEN: letmeinletmein}}\n")
     assert len(problems) == 3
     assert not [problem for problem in problems if "hunter2" in problem or "letmein" in problem]
+
+
+CHECKER = jsonschema.Draft202012Validator(profile_schema())
+GOOD: dict[str, Any] = {"profile": "tiny", "engine": "vllm", "image": "i", "models": {"target": {"path": "/m"}}}
+
+
+@pytest.mark.parametrize("path", sorted(shipped_profiles().glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_shipped_profile_is_valid(path: Path) -> None:
+    document = read_document(path)
+    assert isinstance(document, Document)
+    assert [error.message for error in CHECKER.iter_errors(document.data)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"imgae": "x"}, {"engine": "vlm"}, {"engine_version": 0.19}, {"nodes": 0}, {"profile": "a/b"},
+        {"models": {"target": {"pth": "/m"}}}, {"models": {"target": {"path": "/m", "hf": "a/b"}}},
+        {"memory": {"weights_gib": -1}}, {"env": {"A": 1}}, {"env_from": ["A=b"]}, {"silence": {"enforce-eager": ""}},
+        {"published": [{"workload": "w"}]}, {"variants": ["a"]}, {"variants": {"a b": {}}},
+        {"variants": {"a": {"arg": {}}}}, {"source": "x"}, {"name": "x"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_planted_mistakes_are_marked(wrong: dict[str, Any]) -> None:
+    assert CHECKER.is_valid(GOOD)
+    assert not CHECKER.is_valid(GOOD | wrong)
+
+
+def test_a_variant_may_remove_what_its_base_gives() -> None:
+    variant = {"env": {"A": None}, "models": {"drafter": None}, "memory": {"kv_gib": None}, "extends": None}
+    assert CHECKER.is_valid(GOOD | {"variants": {"v": variant, "empty": None}})
+
+
+def test_keys_carry_their_descriptions() -> None:
+    schema = profile_schema()
+    assert schema["properties"]["command"]["description"].startswith("The program in the container")
+    assert schema["$defs"]["Published"]["properties"]["kv_tokens"]["description"] == "Tokens that the KV cache holds."

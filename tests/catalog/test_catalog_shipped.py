@@ -1,18 +1,26 @@
-"""The profiles that come with sparkdash."""
+"""The profiles that come with sparkdash, their builds, and docs/models.md, whose table SPARKDASH_GOLDEN=write makes anew."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from sparkdash import catalog
+from sparkdash.catalog import Catalog
 from sparkdash.domain.images import ImageOrigin, image_origin
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import Task
-from sparkdash.engines.registry import adapter, adapter_of
+from sparkdash.engines.memory_terms import BOX_BYTES
+from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.paths import shipped_profiles
+from sparkdash.units import DASH, gib, number
 
 CATALOG = catalog.load_catalog([shipped_profiles()])
 PAGE = r"[^,]+, [^,]+, [a-z-]+(\.[a-z-]+)+/[\w./-]+"
@@ -36,40 +44,12 @@ def test_every_figure_has_its_source_document(profile: Profile) -> None:
     assert profile.memory.source or not any(known)
 
 
-@pytest.mark.parametrize(
-    "profile", [p for p in CATALOG.profiles.values() if p.image and p.engine is EngineKind.VLLM], ids=lambda p: p.name
-)
-def test_vllm_is_never_left_to_its_default_utilization(profile: Profile) -> None:
-    """The default takes more than a GB10 has, and the box dies with it."""
-    assert "gpu-memory-utilization" in profile.args
-
-
-@pytest.mark.parametrize(("name", "context", "rate", "speculation"), [
-    ("gpt-oss-120b", 128000, 59.0, None), ("gpt-oss-120b/enforce-eager", 128000, 26.0, None),
-    ("qwen3-coder-30b-nvfp4", 32768, 68.0, None), ("qwen3-coder-30b-nvfp4/eagle3", 32768, 73.9, "eagle3 k=1"),
-    ("qwen3.5-122b", 32768, 28.3, None), ("qwen3.5-122b/hybrid", 32768, 30.8, None),
-    ("qwen3.5-122b/mtp-2", 262144, 51.0, "mtp k=2"), ("qwen3.5-122b/mtp-2-turboquant", 262144, 39.0, "mtp k=2"),
-])  # fmt: skip
-def test_the_summaries_show_what_was_published(name: str, context: int, rate: float, speculation: str | None) -> None:
-    profile = CATALOG.profiles[name]
-    found = catalog.summarize(profile, adapter(profile.engine))
-    assert (found.context, found.published_decode_tok_s, found.speculation) == (context, rate, speculation)
-
-
 @pytest.mark.parametrize("variant", ["mtp-1", "mtp-2"])
 def test_what_cannot_run_says_why_and_what_to_use(variant: str) -> None:
     """The coder has no MTP head; EAGLE3 is the nearest, on the image that can be had."""
     profile = CATALOG.profiles[f"qwen3-coder-30b-nvfp4/{variant}"]
     assert "no MTP head" in (profile.cannot_run or "")
     assert profile.nearest == "qwen3-coder-30b-nvfp4/prebuilt-eagle3"
-
-
-def test_no_profile_sends_to_one_that_cannot_run_or_whose_image_nobody_has() -> None:
-    profiles = CATALOG.profiles
-    sent_to = [profiles[one.nearest] for one in profiles.values() if one.nearest]
-    assert sent_to
-    assert not [one.name for one in sent_to if one.cannot_run]
-    assert not [one.name for one in sent_to if image_origin(one.image or "", one.build) is ImageOrigin.NONE]
 
 
 def test_what_has_no_image_cannot_run() -> None:
@@ -103,3 +83,208 @@ def test_every_model_of_today_names_its_source() -> None:
         assert re.search(r"Labs|BLOG|[\w.-]+/[\w.-]+@[0-9a-f]{7}|dgx-spark-playbooks@|README|documentation", text), (
             file.name
         )
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SOURCE = {"repo": "https://git.example/owner/images", "commit": COMMIT}
+
+Loaded = Callable[..., Catalog]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    """Load families given by their name: what each says besides the engine and its model."""
+
+    def load(**families: dict[str, Any]) -> Catalog:
+        for name, body in families.items():
+            base = {"profile": name, "engine": "vllm", "image": "localhost/a:1", "models": {"target": {"path": "/m"}}}
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(base | body))
+        return catalog.load_catalog([tmp_path])
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("build", "problem"),
+    [
+        ({"repo": "https://git.example/a"}, "'repo' and 'commit' go together"),
+        ({"commit": COMMIT, "context": "x"}, "'repo' and 'commit' go together"),
+        (SOURCE | {"commit": "main"}, "build.commit: must be of the form"),
+        ({}, "give 'repo' with 'commit', or 'context', or 'unavailable' with the reason"),
+        ({"unavailable": "gone", "context": "x"}, "an 'unavailable' image has no 'repo'"),
+        (SOURCE | {"repo": "ext::sh -c x"}, "'repo' must be an https or git address"),
+        (SOURCE | {"repo": "--upload-pack=x"}, "'repo' must be an https or git address"),
+        (SOURCE | {"repo": "https://me:secret@git.example/a"}, "'repo' has a name or a password in it"),
+        (SOURCE | {"context": "../.."}, "leads out of the source"),
+        (SOURCE | {"containerfile": "/etc/passwd"}, "build.containerfile: must be of the form"),
+        (SOURCE | {"args": {"HF_TOKEN": "x"}}, "the build argument HF_TOKEN looks like a secret"),
+        (SOURCE | {"args": {"A B": "x"}}, "build.args.A B"),
+        (SOURCE | {"minutes": 0}, "build.minutes: must be"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_a_build_is_told(build: dict[str, Any], problem: str, loaded: Loaded) -> None:
+    problems = loaded(a={"build": build}).problems
+    assert any(problem in str(one) for one in problems), [*map(str, problems)]
+
+
+@pytest.mark.parametrize("image", ["ghcr.io/a/b:1", "localhost/a@sha256:" + "0" * 64])
+def test_only_an_image_of_this_box_is_built(image: str, loaded: Loaded) -> None:
+    """Another name would be looked for in a registry, and a digest is known only afterwards."""
+    (problem,) = loaded(a={"image": image, "build": SOURCE}).problems
+    assert "is no name for an image that is built here" in str(problem)
+
+
+def test_a_variant_with_another_image_does_not_inherit_the_build(loaded: Loaded) -> None:
+    known = loaded(a={"build": SOURCE, "variants": {"same": {}, "other": {"image": "localhost/b:1"}}}).profiles
+    assert known["a/same"].build == known["a"].build
+    assert known["a/other"].build is None
+
+
+def test_profiles_with_the_same_image_share_one_build(loaded: Loaded) -> None:
+    known = loaded(a={"build": SOURCE}, b={}).profiles
+    assert known["b"].build == known["a"].build
+    assert {known["a"].built_by, known["b"].built_by} == {"a"}
+
+
+def test_two_ways_to_make_one_image_contradict_each_other(loaded: Loaded) -> None:
+    (problem,) = loaded(a={"build": SOURCE}, b={"build": SOURCE | {"target": "x"}}).problems
+    assert "build: is another than that of a (" in str(problem)
+
+
+def test_a_way_to_build_an_image_wins_over_the_word_that_there_is_none(loaded: Loaded) -> None:
+    """A shipped profile knows no build of it; its owner's own profile does, and all with that image have it."""
+    found = loaded(a={"build": {"unavailable": "no source"}}, b={"build": SOURCE}, c={})
+    assert found.problems == ()
+    assert {one.built_by for one in found.profiles.values()} == {"b"}
+    assert {one.build.commit for one in found.profiles.values() if one.build} == {COMMIT}
+
+
+def test_a_build_changes_nothing_of_the_launch(loaded: Loaded) -> None:
+    """An engine that runs is not outdated because somebody wrote down where its image came from."""
+    plain = loaded(a={}).profiles["a"].fingerprint
+    assert loaded(a={"build": SOURCE}).profiles["a"].fingerprint == plain
+
+
+def test_every_shipped_image_of_no_registry_says_how_it_is_built_or_why_it_is_not() -> None:
+    shipped = catalog.load_catalog([shipped_profiles()]).profiles.values()
+    own = [one for one in shipped if (one.image or "").startswith("localhost/")]
+    assert own
+    assert [one.name for one in own if one.build is None] == []
+
+
+SOURCE_WORDS = re.compile(r"its source is github\.com/\S+/\S+|could not be found|was not published|is private")
+
+
+def test_a_shipped_image_is_built_from_a_pinned_source_or_says_where_its_source_is() -> None:
+    """Nothing in between: who wants the image can build it, or knows where to look and what is missing."""
+    for one in catalog.load_catalog([shipped_profiles()]).profiles.values():
+        build = one.build
+        if build is None or one.cannot_run:
+            continue
+        if build.unavailable is not None:
+            assert SOURCE_WORDS.search(build.unavailable), f"{one.name}: {build.unavailable}"
+            continue
+        assert build.licence, one.name
+        assert build.source, one.name
+        assert build.commit or (shipped_profiles() / (build.context or "") / "Containerfile").is_file(), one.name
+
+
+def test_who_lacks_image_or_weights_of_a_shipped_profile_is_sent_to_one_that_can_be_had() -> None:
+    """On a box just unpacked: by `nearest`, once or twice."""
+    shipped = catalog.load_catalog([shipped_profiles()]).profiles
+
+    def can_be_had(one: Profile) -> bool:
+        image = one.image is None or image_origin(one.image, one.build) is not ImageOrigin.NONE
+        return image and all(ref.hf for ref in one.weights)
+
+    for one in shipped.values():
+        if one.cannot_run or can_be_had(one):
+            continue
+        first = shipped.get(one.nearest or "")
+        assert first is not None, f"{one.name} names no `nearest`"
+        assert can_be_had(first) or can_be_had(shipped[first.nearest or ""]), f"{one.name} leads to {first.name}"
+
+
+def test_no_shipped_profile_sends_to_one_that_cannot_run_or_whose_image_nobody_has() -> None:
+    """And a box that cannot build is sent to an image that a registry has."""
+    shipped = catalog.load_catalog([shipped_profiles()]).profiles
+    sent = [(one, shipped[one.nearest]) for one in shipped.values() if one.nearest]
+    assert sent
+    for one, other in sent:
+        assert other.cannot_run is None, one.name
+        assert image_origin(other.image or "", other.build) is not ImageOrigin.NONE, one.name
+        assert other.build is None or one.build is None or one.cannot_run, one.name
+
+
+MODELS_PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAIR = ("gpt-oss-120b/gguf", "gpt-oss-20b")
+"""The two for the first hour; tests/supervisor/test_supervisor_first_pair.py shows that they fit."""
+PROFILES = catalog.load_catalog([shipped_profiles()]).profiles
+BEGIN, END = "<!-- table: made from profiles/ -->", "<!-- end of the table -->"
+HEAD = ("profile", "what it is", "engine, boxes", "GiB a box", "tok/s")
+
+
+def table() -> str:
+    rows = [HEAD, ("---",) * len(HEAD), *(_row(one) for one in PROFILES.values() if _can_be_had(one))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _can_be_had(profile: Profile) -> bool:
+    """Whether the profile can run, and its image can be pulled or built."""
+    return profile.cannot_run is None and (
+        profile.image is None or image_origin(profile.image, profile.build) is not ImageOrigin.NONE
+    )
+
+
+def with_table(page: str) -> str:
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+def _row(profile: Profile) -> tuple[str, ...]:
+    need = estimate_launch(profile, {}, BOX_BYTES)
+    best = catalog.summarize(profile, adapter_of(profile)).published_decode_tok_s
+    engine = profile.engine.value + (f", {profile.nodes}" if profile.nodes > 1 else "")
+    return (f"`{profile.name}`", profile.about, engine, gib(need.total_bytes, 0).removesuffix(" GiB"), number(best, 1))
+
+
+def test_the_table_is_the_one_of_today_s_profiles() -> None:
+    """Every shipped profile that can be had, with its memory and best published rate."""
+    text = MODELS_PAGE.read_text()
+    assert (text.count(BEGIN), text.count(END)) == (1, 1)
+    if os.environ.get("SPARKDASH_GOLDEN") == "write":
+        MODELS_PAGE.write_text(with_table(text))
+    assert MODELS_PAGE.read_text() == with_table(text)
+
+
+def test_the_page_says_that_nothing_was_run_on_a_spark_here_and_names_the_pair() -> None:
+    """Honest before the table, and the pair exists."""
+    text = MODELS_PAGE.read_text().partition(BEGIN)[0]
+    assert "None of these profiles was run on a Spark by us" in text
+    for name in PAIR:
+        assert name in PROFILES
+        assert f"sparkdash pull {name}" in text
+
+
+def test_what_the_page_recommends_can_be_pulled_or_built_for_one_spark() -> None:
+    told = MODELS_PAGE.read_text().partition("## How to choose")[2].partition("## All profiles")[0]
+    names = re.findall(r"`([^`]+)`", told)
+    assert len(names) >= 15
+    for name in names:
+        profile = PROFILES[name]
+        assert profile.image is not None
+        assert (profile.nodes, profile.cannot_run) == (1, None)
+        assert image_origin(profile.image, profile.build) is not ImageOrigin.NONE, name
+
+
+def test_what_to_take_first_exists_for_as_many_boxes_at_the_rate_that_it_says() -> None:
+    told = MODELS_PAGE.read_text().partition("## What to take first")[2].partition("\n\n**")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in told.splitlines()[4:]]
+    assert len(rows) >= 7
+    for boxes, _, names, _, rates in rows:
+        for name in re.findall(r"`([^`]+)`", names):
+            profile = PROFILES[name]
+            assert (profile.nodes, profile.cannot_run) == (int(boxes), None), name
+            best = catalog.summarize(profile, adapter_of(profile)).published_decode_tok_s
+            assert rates == DASH or rates.startswith(number(best, 1)), name

@@ -64,17 +64,15 @@ def gguf(metadata: dict[str, Any], tensors: dict[str, tuple[int, tuple[int, ...]
     infos, at = b"", 0
     for name, (kind, shape) in (tensors or {}).items():
         infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, at)
-        size = int(ELEMENT[kind])
-        for side in shape:
-            size = size * side
-        at += -(-int(size * (ELEMENT[kind] / max(1, int(ELEMENT[kind])))) // 32) * 32
+        at += -(-int(prod(shape) * ELEMENT[kind]) // 32) * 32
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors or {}), len(metadata))
     head += b"".join(text(key) + value(given) for key, given in metadata.items()) + infos
     return head + bytes(-len(head) % 32 + at)
 
 
 def test_a_gguf_file_tells_its_shape_and_its_parts(tmp_path: Path) -> None:
-    """Weights by what they are for, by type, and counted; the MTP layer is none of the model's own."""
+    """Weights by what they are for, by type, and counted; the MTP layer is none of the model's own. llama.cpp logged the
+    cache of Qwen3.6-27B: 16384 MiB for 262144 cells in 16 layers and 598.5 MiB of float32 states for 4 slots."""
     file = tmp_path / "m.gguf"
     file.write_bytes(gguf(GGUF_QWEN36_27B, TENSORS))
     found = weights.read_weight_facts(file)
@@ -83,13 +81,6 @@ def test_a_gguf_file_tells_its_shape_and_its_parts(tmp_path: Path) -> None:
         "embedding": 6816, "experts": 8704, "dense": 256, "draft": 8704, "head": 6816, "senses": 0,
     }  # fmt: skip
     assert (found.mtp, found.quantization, found.parameters) == (True, "q8_0", 6400 + 8192 + 64 + 8192 + 6400)
-
-
-def test_the_cache_of_qwen36_27b_is_what_llamacpp_logged(tmp_path: Path) -> None:
-    """16384 MiB for 262144 cells in 16 layers and 598.5 MiB of float32 states for 4 slots."""
-    file = tmp_path / "m.gguf"
-    file.write_bytes(gguf(GGUF_QWEN36_27B))
-    found = weights.read_weight_facts(file)
     assert found.kv_bytes(262144, 4) == int((16384 + 598.5) * 2**20)
 
 
@@ -177,15 +168,6 @@ GPT_OSS_120B: dict[str, Any] = {
     "num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4,
     "layer_types": ["sliding_attention", "full_attention"] * 18, "sliding_window": 128, "max_position_embeddings": 131072,
     "tie_word_embeddings": False, "vocab_size": 201088, "quantization_config": {"quant_method": "mxfp4"},
-}  # fmt: skip
-QWEN35_122B_A10B: dict[str, Any] = {
-    "model_type": "qwen3_5_moe",
-    "text_config": {
-        "num_hidden_layers": 48, "hidden_size": 3072, "head_dim": 256, "num_attention_heads": 32, "num_key_value_heads": 2,
-        "num_experts": 256, "num_experts_per_tok": 8, "full_attention_interval": 4, "linear_num_key_heads": 16,
-        "linear_num_value_heads": 64, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-        "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32",
-    },
 }  # fmt: skip
 QWEN36_27B: dict[str, Any] = {
     "model_type": "qwen3_5",
@@ -282,13 +264,6 @@ def test_the_gated_deltanet_of_qwen36_27b_is_what_llamacpp_logged() -> None:
     assert found.hybrid
 
 
-def test_qwen35_122b_has_twelve_full_layers_of_48() -> None:
-    """The interval of its text_config stands in where no list of layers is given: 24 KiB a token."""
-    found = facts(QWEN35_122B_A10B)
-    assert found.kv_bytes_per_token() == 12 * 2 * 2 * 256 * 2
-    assert (found.layers, found.experts, found.active_experts) == (48, 256, 8)
-
-
 def test_nemotron_3_nano_keeps_six_layers_and_23_states() -> None:
     """By the letters of its pattern; the experts' layers keep nothing."""
     found = facts(NEMOTRON_3_NANO)
@@ -357,7 +332,7 @@ def test_a_hybrid_needs_little_more_in_a_real_engine() -> None:
         "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 32, "linear_num_key_heads": 4,
         "linear_num_value_heads": 8, "linear_value_head_dim": 32,
     }  # fmt: skip
-    one = facts(TINY | hybrid).kv_bytes(32768, 1)
+    one = facts({"text_config": TINY | hybrid}).kv_bytes(32768, 1)
     assert one is not None
     assert 1 < 2**30 / one / 61.13 < 1.05
 
@@ -535,7 +510,7 @@ def test_odd_configurations_never_crash_and_can_always_be_shown() -> None:
     chance = random.Random(7)
     extra = ["quantization_config", "layers_block_type", "kv_cache_scheme", "quant_method", "config_groups", "dtype"]
     for _ in range(2000):
-        base = chance.choice([GPT_OSS_120B, QWEN36_27B, QWEN35_122B_A10B, NEMOTRON_3_NANO, DEEPSEEK_V3])
+        base = chance.choice([GPT_OSS_120B, QWEN36_27B, NEMOTRON_3_NANO, DEEPSEEK_V3])
         config = json.loads(json.dumps(base))
         inner = config.get("text_config", config)
         for key in chance.sample([*inner, *extra], 3):
@@ -545,10 +520,3 @@ def test_odd_configurations_never_crash_and_can_always_be_shown() -> None:
         assert WeightFacts.model_validate_json(found.model_dump_json()) == found
         size = found.kv_bytes(1000, 2)
         assert size is None or size >= 0
-
-
-def test_a_deeply_nested_configuration_is_no_crash(tmp_path: Path) -> None:
-    """Thousands of text_configs within each other."""
-    (tmp_path / "config.json").write_text('{"text_config": ' * 900 + "{}" + "}" * 900)
-    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    assert weights.read_weight_facts(tmp_path).layers is None
