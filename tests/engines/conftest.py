@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import LaunchContext
 
+HEAD = NodeLaunch(
+    name="local",
+    address="192.168.100.10",
+    hf_home="/home/owner/.cache/huggingface",
+    cache_dir="/home/owner/.cache/sparkdash",
+    link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
+)
+WORKER = NodeLaunch(
+    name="spark2",
+    address="192.168.100.11",
+    hf_home="/home/two/.cache/huggingface",
+    cache_dir="/home/two/.cache/sparkdash",
+    link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
+)
 LOGS = Path(__file__).parents[1] / "data" / "engine-logs"
 
 
@@ -25,6 +41,12 @@ def launch() -> LaunchContext:
         cache_dir="/home/owner/.cache/sparkdash",
         labels={"sparkdash.owner": "cafe"},
     )
+
+
+@pytest.fixture
+def pair(launch: LaunchContext) -> LaunchContext:
+    """A launch on two nodes with a free port for their meeting."""
+    return replace(launch, nodes=(HEAD, WORKER), master_port=29600)
 
 
 @pytest.fixture

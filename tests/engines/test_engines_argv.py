@@ -82,10 +82,6 @@ def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: LaunchCo
     assert "details" not in _words(profile(args={"enable_prompt_tokens_details": False}), launch)
 
 
-def test_the_profile_s_command_replaces_the_program(profile: Make, launch: LaunchContext) -> None:
-    assert _words(profile(command=("/opt/vllm", "serve")), launch).startswith("/opt/vllm serve /models/tiny --host")
-
-
 READS = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
 LLAMA: dict[str, Any] = {"engine": "llamacpp", "models": {"target": {"path": "/models/tiny.gguf"}}}
 
@@ -176,10 +172,6 @@ def test_a_profile_without_a_model_is_refused(kind: EngineKind, profile: Make, l
     assert "target" in (caught.value.hint or "")
 
 
-def test_every_kind_has_an_adapter_that_knows_itself() -> None:
-    assert [adapter(kind).kind for kind in EngineKind] == list(EngineKind)
-
-
 @pytest.mark.parametrize(("kind", "args", "context", "speculation"), [
     ("vllm", {"max-model-len": "32K", "speculative-config": {"method": "mtp", "num_speculative_tokens": 2}}, 32768,
      "mtp k=2"),
@@ -189,7 +181,9 @@ def test_every_kind_has_an_adapter_that_knows_itself() -> None:
      "eagle3 k=3"),
     ("llamacpp", {"ctx-size": 8192, "parallel": 4, "model-draft": "{drafter}", "draft-max": 8}, 2048, "draft k=8"),
     ("llamacpp", {"c": 8192, "parallel": 4, "kv-unified": True, "spec-type": "ngram-simple"}, 8192, "ngram-simple"),
-    ("trtllm", {"max_seq_len": 4096}, 4096, None),
+    ("trtllm", {"max_seq_len": 4096}, 4096, None), ("tensorfold", {"drafter": "z-lab/Qwen3.8-27B-DFlash2"}, None, "dflash2"),
+    ("tensorfold", {"mtp-drafts": 6}, None, "mtp k=6"), ("tensorfold", {"no-drafts": True}, None, None),
+    ("tensorfold", {}, None, None),
     ("sim", {"max-model-len": 4096, "speculative-config": {"method": "eagle3", "num_speculative_tokens": 1}}, 4096,
      "eagle3 k=1"),
 ])  # fmt: skip

@@ -107,52 +107,41 @@ def test_a_drafter_counts_beside_a_sized_cache() -> None:
     assert "drafter" not in sizes(estimate_launch(declared, {"target": CODER}, BOX))
 
 
-@pytest.mark.parametrize(
-    ("engine", "env", "extra"),
-    [
-        (EngineKind.VLLM, {"VLLM_MM_INPUT_CACHE_GIB": "8", "LMCACHE_MAX_LOCAL_CPU_SIZE": "2.5"}, 18.5 * GIB),
-        (EngineKind.VLLM, {"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "2147483648", "VLLM_CACHE_ROOT": "/c"}, 2 * GIB),
-        (EngineKind.SGLANG, {"SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": "4", "MOONCAKE_GLOBAL_SEGMENT_SIZE": "4gb"}, 8 * GIB),
-        (EngineKind.SGLANG, {"SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": "-1", "SGLANG_DSV4_FP4_DEQUANT": "false"}, 0),
-        (EngineKind.SGLANG, {"SGLANG_DSV4_FP4_DEQUANT": "1"}, None),
-        (EngineKind.SGLANG, {"SGLANG_EMBEDDING_POOL_SIZE_MB": "much"}, None),
-    ],
-)
-def test_variables_that_take_memory_are_counted_or_the_need_is_unknown(
-    engine: EngineKind, env: dict[str, str], extra: float | None
-) -> None:
-    args = {"gpu-memory-utilization": 0.5, "mem-fraction-static": 0.5}
-    plain, found = (estimate_launch(profile(engine, args=args, env=each), {}, BOX) for each in ({}, env))
-    assert plain.total_bytes is not None
-    assert found.total_bytes == (None if extra is None else plain.total_bytes + extra)
-    assert any(name in found.terms[-1].source for name in env) is (extra != 0)
-    declared = profile(engine, args=args, env=env, memory=MemoryNeed(overhead_gib=9, source="mine"))
-    assert need(declared)["overhead"] == 9 * GIB
+V, S = EngineKind.VLLM, EngineKind.SGLANG
+SHARE = {"gpu-memory-utilization": 0.5, "mem-fraction-static": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("engine", "flags", "extra"),
-    [
-        (EngineKind.VLLM, {"kv-offloading-size": 8, "cpu-offload-gb": 2.5, "mm-processor-cache-gb": 1}, 12.5 * GIB),
-        (
-            EngineKind.VLLM,
-            {"kv-transfer-config": {"kv_connector_extra_config": {"cpu_bytes_to_use": 4 * GIB}}},
-            4 * GIB,
-        ),
-        (EngineKind.VLLM, {"kv-transfer-config": '{"kv_connector_extra_config": {"cpu_bytes_to_use": 1e9}}'}, 10**9),
-        (EngineKind.VLLM, {"kv-offloading-size": 0, "kv-transfer-config": {"kv_role": "kv_both"}}, 0),
-        (EngineKind.SGLANG, {"enable-hierarchical-cache": True, "hicache-size": 20}, 20 * 10**9),
-        (EngineKind.SGLANG, {"enable-hierarchical-cache": True, "hicache-ratio": 2}, None),
-    ],
-)
-def test_flags_that_take_host_memory_are_counted_beside_the_share(
-    engine: EngineKind, flags: dict[str, Any], extra: float | None
+def transferring(config: object) -> dict[str, Any]:
+    return {"args": {"kv-transfer-config": config}}
+
+
+@pytest.mark.parametrize(("engine", "keys", "extra"), [
+    (V, {"env": {"VLLM_MM_INPUT_CACHE_GIB": "8", "LMCACHE_MAX_LOCAL_CPU_SIZE": "2.5"}}, 18.5 * GIB),
+    (V, {"env": {"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "2147483648", "VLLM_CACHE_ROOT": "/c"}}, 2 * GIB),
+    (S, {"env": {"SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": "4", "MOONCAKE_GLOBAL_SEGMENT_SIZE": "4gb"}}, 8 * GIB),
+    (S, {"env": {"SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": "-1", "SGLANG_DSV4_FP4_DEQUANT": "false"}}, 0),
+    (S, {"env": {"SGLANG_DSV4_FP4_DEQUANT": "1"}}, None),
+    (S, {"env": {"SGLANG_EMBEDDING_POOL_SIZE_MB": "much"}}, None),
+    (V, {"args": {"kv-offloading-size": 8, "cpu-offload-gb": 2.5, "mm-processor-cache-gb": 1}}, 12.5 * GIB),
+    (V, transferring({"kv_connector_extra_config": {"cpu_bytes_to_use": 4 * GIB}}), 4 * GIB),
+    (V, transferring('{"kv_connector_extra_config": {"cpu_bytes_to_use": 1e9}}'), 10**9),
+    (V, {"args": {"kv-offloading-size": 0, "kv-transfer-config": {"kv_role": "kv_both"}}}, 0),
+    (S, {"args": {"enable-hierarchical-cache": True, "hicache-size": 20}}, 20 * 10**9),
+    (S, {"args": {"enable-hierarchical-cache": True, "hicache-ratio": 2}}, None),
+])  # fmt: skip
+def test_what_takes_memory_beside_the_share_is_counted_or_the_need_is_unknown(
+    engine: EngineKind, keys: dict[str, Any], extra: float | None
 ) -> None:
-    """A Spark has one memory: what an engine keeps in the host's is gone for everybody."""
-    args = {"gpu-memory-utilization": 0.5, "mem-fraction-static": 0.5}
-    plain, found = (estimate_launch(profile(engine, args=args | more), {}, BOX) for more in ({}, flags))
+    """A Spark has one memory: what an engine keeps in the host's, by a variable or a flag, is gone for everybody."""
+    env, args = keys.get("env", {}), SHARE | keys.get("args", {})
+    plain = estimate_launch(profile(engine, args=SHARE), {}, BOX)
+    found = estimate_launch(profile(engine, args=args, env=env), {}, BOX)
     assert plain.total_bytes is not None
     assert found.total_bytes == (None if extra is None else plain.total_bytes + extra)
+    if env:
+        assert any(name in found.terms[-1].source for name in env) is (extra != 0)
+        declared = profile(engine, args=args, env=env, memory=MemoryNeed(overhead_gib=9, source="mine"))
+        assert need(declared)["overhead"] == 9 * GIB
 
 
 def test_a_prompt_cache_of_a_given_size_is_counted() -> None:
@@ -245,6 +234,21 @@ def test_trtllm_takes_most_of_what_the_weights_leave() -> None:
     given = {"kv_cache_free_gpu_memory_fraction": 0.5}
     assert need(profile(kind, args=given))["kv"] == ceil((BOX - WEIGHTS) * 0.5)
     assert need(profile(kind, args={"extra-llm-api-options": "/x.yaml"}))["kv"] is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "gib", "term"),
+    [("TENSORFOLD_KV_POOL_GIB", "40", "kv"), ("TENSORFOLD_CUDA_MEMORY_LIMIT_GB", "94", "utilization")],
+)
+def test_a_pinned_pool_and_a_limit_of_tensorfold_count_as_memory_that_is_taken(
+    variable: str, gib: str, term: str
+) -> None:
+    """Without either the cache is unknown, and the sum with it."""
+    one = profile(EngineKind.TENSORFOLD, env={variable: gib})
+    terms = {each.name: each for each in estimate_launch(one, {}, BOX).terms}
+    assert terms[term].bytes == int(gib) * GIB
+    assert variable in terms[term].source
+    assert estimate_launch(one.replace(env={}), {"target": CODER}, BOX).total_bytes is None
 
 
 def test_declared_figures_go_before_computed_ones_term_by_term() -> None:

@@ -12,31 +12,15 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
+from tests.engines.conftest import HEAD, WORKER
 
 GOLDEN = Path(__file__).parent / "golden"
-PAIR = (
-    NodeLaunch(
-        name="local",
-        address="192.168.100.10",
-        hf_home="/home/owner/.cache/huggingface",
-        cache_dir="/home/owner/.cache/sparkdash",
-        link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
-    ),
-    NodeLaunch(
-        name="spark2",
-        address="192.168.100.11",
-        hf_home="/home/two/.cache/huggingface",
-        cache_dir="/home/two/.cache/sparkdash",
-        link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
-    ),
-)
 MORE = tuple(
-    PAIR[1].replace(
+    WORKER.replace(
         name=f"spark{rank}",
         address=f"192.168.100.{9 + rank}",
         hf_home=f"/home/{rank}/hf",
@@ -83,7 +67,7 @@ def test_every_shipped_profile_gives_its_known_container(
     """Image, mounts, environment, labels and every word of the command line are as written down."""
     profile = shipped[name]
     if profile.nodes > 1:
-        launch = replace(launch, nodes=(PAIR + MORE)[: profile.nodes], master_port=29600)
+        launch = replace(launch, nodes=(HEAD, WORKER, *MORE)[: profile.nodes], master_port=29600)
     spec = adapter_of(profile).container(profile, launch)
     text = _text(spec) + "".join(f"\non {worker.node}:\n{_text(worker)}" for worker in spec.workers)
     file = GOLDEN / f"{name.replace('/', '.')}.txt"

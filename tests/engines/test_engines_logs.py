@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from sparkdash.domain.engine import LoadProgress
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, ModelRef, Profile
+from sparkdash.domain.swap import Start, Step
 from sparkdash.engines.logs import DETAIL, detail
 from sparkdash.engines.registry import adapter
+from sparkdash.engines.start_stages import StartStages, largest_costs
 
 Recorded = Callable[[str], list[str]]
 
@@ -248,14 +250,6 @@ def test_a_process_that_was_killed_is_the_reason_and_not_what_the_others_say_of_
     assert "unexpectedly" in failure.message
 
 
-def test_a_process_that_was_killed_on_another_node_sends_its_reader_to_the_kernel_s_log_of_that_node() -> None:
-    line = "[spark2] (MainProcess pid=1) ERROR 11-23 12:39:14 [x.py:3] Worker proc VllmWorker-1 died unexpectedly (exit code: None)"
-    failure = adapter(EngineKind.VLLM).classify([line, "INFO:     Application shutdown complete."], None)
-    assert failure.code == "peer_lost"
-    assert "[spark2] Worker proc VllmWorker-1 died unexpectedly" in failure.message
-    assert failure.hint == "It was killed, or crashed in its driver; `journalctl -k` on spark2 tells of both."
-
-
 def test_the_words_of_a_dead_vllm_are_known() -> None:
     """As a real one said them in a stream; engines that only break off have none."""
     said = (Path(__file__).parents[1] / "data" / "sse" / "vllm-0.32.0-ray-nodedeath-midstream.txt").read_bytes()
@@ -263,70 +257,180 @@ def test_the_words_of_a_dead_vllm_are_known() -> None:
     assert kinds == {EngineKind.VLLM, EngineKind.SIM}
 
 
-def test_a_rank_that_loses_its_peer_before_anybody_tells_of_its_end_names_the_peer() -> None:
-    """The core of vLLM says only that something fatal came up."""
-    lines = [
-        "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170] EngineCore encountered a fatal error.",
-        "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170] RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] "
-        "Connection closed by peer [10.77.0.2]:5819. This is typically caused by a remote worker crashing.",
-        "(APIServer pid=1) INFO 11-23 13:22:26 [core_client.py:777] [shutdown] MPClient: complete",
-    ]
-    failure = adapter(EngineKind.VLLM).classify(lines, 0)
-    assert failure.code == "peer_lost"
-    assert failure.message == "It lost the connection to its part on 10.77.0.2"
-
-
+CORE, API = "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170]", "(APIServer pid=1)"
 HEAD_OF_LOST_RANK = [
-    "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170] ValueError: what rank 0 says when a rank has gone",
-    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+    f"{CORE} ValueError: what rank 0 says when a rank has gone",
+    f"{API} RuntimeError: Engine core initialization failed. See root cause above.",
 ]
+BEFORE = [*HEAD_OF_LOST_RANK, "[spark3] INFO of a third box"]
+LOADING = "[spark2] INFO loading"
+WORKER = "[spark2] (Worker_TP1 pid=11) ERROR 11-30 03:33:26 [multiproc_executor.py:1063]"
+WORKER_DIED = "[spark2] (MainProcess pid=1) ERROR 11-23 12:39:14 [x.py:3] Worker proc VllmWorker-1 died unexpectedly"
 
 
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
+def ended(rank: int, box: str, code: int = 1) -> str:
+    return f"sparkdash: rank {rank} on {box} ended the engine: its container ended with exit code {code}."
+
+
+# What all wrote, the exit code, what the failure says, and which lines it keeps (None: all).
+LOST: dict[str, tuple[list[str], int | None, str, list[str] | None]] = {
+    "a killed process on another node": (
+        [f"{WORKER_DIED} (exit code: None)", "INFO:     Application shutdown complete."], None,
+        "One of its processes ended without a word: [spark2] Worker proc VllmWorker-1 died unexpectedly", None),
+    "a peer that is lost before anybody tells of its end": (  # the core of vLLM says only that something fatal came up
+        [f"{CORE} EngineCore encountered a fatal error.",
+         f"{CORE} RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.77.0.2]:5819. "
+         "This is typically caused by a remote worker crashing.",
+         f"{API} INFO 11-23 13:22:26 [core_client.py:777] [shutdown] MPClient: complete"],
+        0, "It lost the connection to its part on 10.77.0.2", None),
+    **{said: ([*BEFORE, LOADING, f"[spark2] {said}", ended(1, "spark2")], 1, message,
+              [LOADING, f"[spark2] {said}", ended(1, "spark2")]) for said, message in (
         ("RuntimeError: the expert is not here", "Rank 1 on spark2 died: RuntimeError: the expert is not here"),
         ("OSError: [Errno 28] No space left on device", "Rank 1 on spark2 failed. A disk is full: OSError: "),
         ("WARNING it was not tuned", "Its container on spark2 ended with code 1, and its log names no reason"),
-    ],
-)
-def test_a_rank_on_another_box_that_crashed_is_named_with_its_own_lines_and_not_those_of_the_head(
-    said: str, message: str
+    )},
+    "a rank that raised and lives on": (  # as a vLLM 0.32 over two hosts whose second rank had no room for its cache
+        [f"{WORKER}     raise ValueError(", f"{WORKER} ValueError: Too little memory.",
+         "RuntimeError: Worker failed with error 'Too little memory.', please check the stack trace above",
+         "    raise RuntimeError(",
+         "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}",
+         ended(0, "this box")],
+        1, "The engine died: [spark2] ValueError: Too little memory.",
+        [f"{WORKER}     raise ValueError(", f"{WORKER} ValueError: Too little memory.", ended(0, "this box")]),
+    **{f"killed without a word on {box}": (
+        ["INFO loading", LOADING, ended(rank, box, 137)], 137,
+        f"Its container on {box} was killed (SIGKILL) without a word", [LOADING, ended(rank, box, 137)] if rank else None)
+       for rank, box in enumerate(("this box", "spark2"))},
+    **{f"nothing of the rank is known, {box} ended": (
+        [*HEAD_OF_LOST_RANK, ended(rank, box)], 1, "The engine died: ValueError: what rank 0 says when a rank has gone",
+        None) for rank, box in enumerate(("this box", "spark2"))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "code", "message", "kept"), LOST.values(), ids=LOST)
+def test_the_rank_that_ended_an_engine_is_named_with_its_own_lines(
+    lines: list[str], code: int | None, message: str, kept: list[str] | None
 ) -> None:
-    end = "sparkdash: rank 1 on spark2 ended the engine: its container ended with exit code 1."
-    lines = [*HEAD_OF_LOST_RANK, "[spark3] INFO of a third box", "[spark2] INFO loading", f"[spark2] {said}", end]
-    failure = adapter(EngineKind.VLLM).classify(lines, 1)
+    failure = adapter(EngineKind.VLLM).classify(lines, code)
     assert failure.message.startswith(message)
-    assert failure.log_tail == ("[spark2] INFO loading", f"[spark2] {said}", end)
+    assert failure.log_tail == tuple(lines if kept is None else kept)
+    if code in (None, 0):
+        assert failure.code == "peer_lost"
 
 
-def test_a_rank_that_raised_and_lives_on_is_shown_with_its_own_lines_though_only_the_head_ended() -> None:
-    """As a vLLM 0.32 over two hosts ended whose second rank had no room for its cache."""
-    theirs = [
-        "[spark2] (Worker_TP1 pid=11) ERROR 11-30 03:33:26 [multiproc_executor.py:1063]     raise ValueError(",
-        "[spark2] (Worker_TP1 pid=11) ERROR 11-30 03:33:26 [multiproc_executor.py:1063] ValueError: Too little memory.",
-    ]
-    heads = [
-        "RuntimeError: Worker failed with error 'Too little memory.', please check the stack trace above",
-        "    raise RuntimeError(",
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}",
-    ]
-    end = "sparkdash: rank 0 on this box ended the engine: its container ended with exit code 1."
-    failure = adapter(EngineKind.VLLM).classify([*theirs, *heads, end], 1)
-    assert failure.message == "The engine died: [spark2] ValueError: Too little memory."
-    assert failure.log_tail == (*theirs, end)
+def test_the_kernel_s_log_of_its_node_tells_why_a_process_was_killed() -> None:
+    failure = adapter(EngineKind.VLLM).classify([f"{WORKER_DIED} (exit code: None)"], None)
+    assert failure.hint == "It was killed, or crashed in its driver; `journalctl -k` on spark2 tells of both."
 
 
-@pytest.mark.parametrize(("rank", "box"), [(0, "this box"), (1, "spark2")])
-def test_a_rank_that_was_killed_without_a_word_is_named_by_its_box(rank: int, box: str) -> None:
-    end = f"sparkdash: rank {rank} on {box} ended the engine: its container ended with exit code 137."
-    failure = adapter(EngineKind.VLLM).classify(["INFO loading", "[spark2] INFO loading", end], 137)
-    assert failure.message == f"Its container on {box} was killed (SIGKILL) without a word"
+GB10 = """
+06:54:48 ==========
+06:54:54 (APIServer pid=1) INFO 03-18 06:54:54 [api_server.py:1354] vLLM API server version 0.13.0+faa43dbf.nv26.01
+06:55:04 (EngineCore_DP0 pid=165) INFO 03-18 06:55:04 [gpu_model_runner.py:3562] Starting to load model x...
+06:55:16 Loading safetensors checkpoint shards:   0% Completed | 0/2 [00:00<?, ?it/s]
+06:55:49 Loading safetensors checkpoint shards: 100% Completed | 2/2 [00:32<00:00, 16.11s/it]
+06:55:49 (EngineCore_DP0 pid=165) INFO 03-18 06:55:49 [default_loader.py:308] Loading weights took 32.77 seconds
+06:55:50 (EngineCore_DP0 pid=165) INFO [gpu_model_runner.py:3659] Model loading took 4.9 GiB memory and 44.99 seconds
+06:55:51 (EngineCore_DP0 pid=165) INFO 03-18 06:55:51 [backends.py:703] Dynamo bytecode transform time: 1.81 s
+06:57:23 (EngineCore_DP0 pid=165) INFO [backends.py:278] Compiling a graph for compile range (1, 2048) takes 90.39 s
+06:57:23 (EngineCore_DP0 pid=165) INFO 03-18 06:57:23 [monitor.py:34] torch.compile takes 92.20 s in total
+06:57:25 (EngineCore_DP0 pid=165) INFO 03-18 06:57:25 [gpu_worker.py:375] Available KV cache memory: 11.15 GiB
+06:57:25 (EngineCore_DP0 pid=165) INFO 03-18 06:57:25 [kv_cache_utils.py:1291] GPU KV cache size: 208,320 tokens
+06:57:26 (EngineCore_DP0 pid=165) INFO - autotuner.py:256 - flashinfer.jit: [Autotuner]: Autotuning process starts ...
+06:57:33 (EngineCore_DP0 pid=165) INFO - autotuner.py:262 - flashinfer.jit: [Autotuner]: Autotuning process ends
+06:57:38 Capturing CUDA graphs (mixed prefill-decode, PIECEWISE): 100%|#| 51/51 [00:04<00:00, 10.66it/s]
+06:57:57 (EngineCore_DP0 pid=165) INFO [gpu_model_runner.py:4587] Graph capturing finished in 24 secs, took 1.00 GiB
+06:57:57 (EngineCore_DP0 pid=165) INFO [core.py:259] init engine (profile, create kv cache, warmup model) took 127 s
+06:57:59 (APIServer pid=1) INFO [api_server.py:1428] Starting vLLM API server 0 on http://0.0.0.0:8000
+06:58:00 (APIServer pid=1) INFO:     Application startup complete.
+"""
+"""Lines of a start that an owner of a GB10 published, with the times that they tell."""
+SGLANG = """
+00:00:09 [2026-04-27 02:36:04] Load weight begin. avail mem=177.57 GB
+00:00:11 [2026-04-27 02:36:06] Load weight end. elapsed=1.97 s, type=Qwen3ForCausalLM, mem usage=15.28 GB.
+00:00:12 [2026-04-27 02:36:07] KV Cache is allocated. #tokens: 992896, K size: 68.18 GB, V size: 68.18 GB
+00:00:40 [2026-04-27 02:36:35] Capture target decode CUDA graph end. elapsed=22.18 s, mem usage=1.91 GB
+00:00:42 [2026-04-27 02:36:37] The server is fired up and ready to roll!
+"""
 
 
-@pytest.mark.parametrize("end", ["rank 0 on this box", "rank 1 on spark2"])
-def test_the_head_s_lines_are_the_reason_where_it_ended_first_and_where_nothing_of_the_rank_is_known(end: str) -> None:
-    lines = [*HEAD_OF_LOST_RANK, f"sparkdash: {end} ended the engine: its container ended with exit code 1."]
-    failure = adapter(EngineKind.VLLM).classify(lines, 1)
-    assert failure.message == "The engine died: ValueError: what rank 0 says when a rank has gone"
-    assert failure.log_tail == tuple(lines)
+def seconds(time: str) -> float:
+    hours, minutes, rest = time.split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + int(rest)
+
+
+def stages(kind: EngineKind, log: str, began: str, alive: str, first: str) -> dict[str, float]:
+    engine = adapter(kind)
+    found = StartStages(seconds(began), engine.follows)
+    for line in log.strip().splitlines():
+        at, _, text = line.partition(" ")
+        found.heard(engine.read_log(text), seconds(at), engine.age(text))
+    found.alive(seconds(alive))
+    return {step.name: round(step.s, 2) for step in found.seconds(seconds(first))}
+
+
+def test_a_vllm_start_on_a_gb10_is_taken_apart_by_its_own_times() -> None:
+    """The log's own seconds win over the arrival of its lines; silent time before a stage's first line is that stage's."""
+    found = stages(EngineKind.VLLM, GB10, "06:54:47", "06:58:00", "06:58:02")
+    assert found == {
+        "process": 1,
+        "imports": 16,
+        "weights": 46,
+        "compile": 93,
+        "kv": 2,
+        "kernels": 8,
+        "graphs": 24,
+        "server": 3,
+        "first token": 2,
+    }
+    assert sum(found.values()) == seconds("06:58:02") - seconds("06:54:47")
+
+
+def test_an_sglang_start_is_taken_apart() -> None:
+    """Graphs take what their line tells; before that nothing is named, so that it counts to them, too."""
+    found = stages(EngineKind.SGLANG, SGLANG, "00:00:00", "00:00:43", "00:00:44")
+    assert found["weights"] == 2
+    assert found["kv"] == 1
+    assert found["graphs"] == 28
+    assert sum(found.values()) == 44
+
+
+LLAMA_START = """
+00:00:09 0.00.000.744 I srv  llama_server: initializing ...
+00:00:09 0.00.010.428 I srv    load_model: loading model 'models/tiny-qwen3.gguf'
+00:00:09 0.07.250.213 I srv    load_model: initializing, n_slots = 4, n_ctx_slot = 4096, kv_unified = 'false'
+00:00:09 0.07.256.523 I srv  llama_server: listening on http://127.0.0.1:8201
+"""
+
+
+def test_lines_that_are_read_late_count_from_the_time_that_they_bear() -> None:
+    found = stages(EngineKind.LLAMACPP, LLAMA_START, "00:00:01", "00:00:09", "00:00:10")
+    assert found == {"process": 0, "imports": 0.01, "weights": 7.24, "server": 0.75, "first token": 1}
+
+
+def test_a_stage_never_begins_before_the_container() -> None:
+    found = StartStages(100.0, {})
+    found.heard(LoadProgress(stage="weights", fraction=1.0, took_s=500.0), 110.0)
+    found.alive(111.0)
+    assert {step.name: step.s for step in found.seconds(112.0)} == {"weights": 10.0, "server": 1.0, "first token": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("log", "compiled"),
+    [("vllm-0.32.0-base.log", [False]), ("vllm-0.23.0-h100-heard.log", [False, False]), ("vllm-0.27.1-base.log", [])],
+)
+def test_a_log_tells_whether_graphs_were_compiled(
+    log: str, compiled: Sequence[bool], recorded: Callable[[str], list[str]]
+) -> None:
+    pattern = adapter(EngineKind.VLLM).compiled_line
+    assert pattern is not None
+    assert [bool(hit["cached"]) for hit in map(pattern.search, recorded(log)) if hit] == compiled
+
+
+@pytest.mark.parametrize(("first", "says"), [(True, "Keep its cache folder"), (False, "VLLM_USE_AOT_COMPILE")])
+def test_graphs_that_are_compiled_anew_with_a_kept_cache_have_another_remedy(first: bool, says: str) -> None:
+    """vLLM 0.32 on a CPU saved compiled functions that it could not load, and compiled them at each start."""
+    start = Start(stages=(Step(name="compile", s=82.0),), compiled=True, first_on_image=first)
+    profile = Profile(name="tiny", engine=EngineKind.VLLM, image="x", models={"target": ModelRef(path="/m")})
+    (cost,) = largest_costs(adapter(EngineKind.VLLM).levers(), profile, [start])
+    assert says in (cost.change or "")

@@ -40,17 +40,13 @@ def test_the_first_present_candidate_exists_in_recorded_expositions(kind: str, s
     assert {key for key, names in wanted.items() if not exposed & set(names)} == gone
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "trtllm", "tensorfold"])
-def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "sample"), [
+    ("vllm", "vllm-0.32.0"), ("sglang", "sglang-0.5.23"), ("llamacpp", "llamacpp-0c1e57098"), ("trtllm", "trtllm-main"),
+    ("tensorfold", "tensorfold-main"),
+])  # fmt: skip
+def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str, sample: str) -> None:
     """The exposition of each engine is read by its own names, at the path where it was found."""
-    sample = {
-        "vllm": "vllm-0.32.0",
-        "sglang": "sglang-0.5.23",
-        "llamacpp": "llamacpp-0c1e57098",
-        "trtllm": "trtllm-main",
-        "tensorfold": "tensorfold-main",
-    }
-    text = "\n".join(f"{name} 1" for name in (NAMES / f"{sample[kind]}.txt").read_text().split())
+    text = "\n".join(f"{name} 1" for name in (NAMES / f"{sample}.txt").read_text().split())
     assert adapter(EngineKind.OPENAI).metrics.recognised is False
     names = recognise_exposition("/v1/metrics", f"# HELP something\n{text}\n")
     assert names == replace(adapter(EngineKind(kind)).metrics, path="/v1/metrics")

@@ -11,37 +11,18 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import LABEL_NODES, ContainerSpec, with_marks
-from sparkdash.domain.node import Link, NodeLaunch
+from sparkdash.domain.node import Link
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.engines.vllm import ray
 from sparkdash.errors import ProfileError
 from sparkdash.host.podman import argv
+from tests.engines.conftest import HEAD, WORKER
 
 Make = Callable[..., Profile]
 
-HEAD = NodeLaunch(
-    name="local",
-    address="192.168.100.10",
-    hf_home="/home/owner/.cache/huggingface",
-    cache_dir="/home/owner/.cache/sparkdash",
-    link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
-)
-WORKER = NodeLaunch(
-    name="spark2",
-    address="192.168.100.11",
-    hf_home="/data/huggingface",
-    cache_dir="/home/two/.cache/sparkdash",
-    link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
-)
 BOTH: dict[str, Any] = {"nodes": 2, "args": {"tensor-parallel-size": 2}}
-
-
-@pytest.fixture
-def pair(launch: LaunchContext) -> LaunchContext:
-    """A launch on two nodes with a free port for their meeting."""
-    return replace(launch, nodes=(HEAD, WORKER), master_port=29600)
 
 
 def _built(profile: Profile, launch: LaunchContext) -> tuple[ContainerSpec, ContainerSpec]:
@@ -151,6 +132,14 @@ def test_pipeline_parallel_over_two_nodes_is_one_rank_a_node(profile: Make, pair
     assert _value(worker, "--node-rank") == "1"
 
 
+def test_two_ranks_of_tensorfold_differ_in_their_rank_alone_and_meet_at_the_serving_box(
+    profile: Make, pair: LaunchContext
+) -> None:
+    head, worker = _built(profile(engine="tensorfold", nodes=2, args={"tp": 2}), pair)
+    assert head.argv[-6:] == ("--master", HEAD.address, "--master-port", "29600", "--rank", "0")
+    assert worker.argv == (*head.argv[:-1], "1")
+
+
 def test_one_known_node_is_too_few_and_the_error_says_how_to_add_one(profile: Make, launch: LaunchContext) -> None:
     made = profile(**BOTH)
     with pytest.raises(ProfileError, match="needs 2 nodes, and sparkdash knows 1") as refused:
@@ -173,13 +162,9 @@ def test_only_what_is_new_changes_a_fingerprint(profile: Make) -> None:
     assert len({profile(**fields).fingerprint for fields in [{}, *changed]}) == 5
 
 
-def _over_ray(profile: Make, pair: LaunchContext, **fields: object) -> tuple[ContainerSpec, ContainerSpec]:
-    args = {"tensor-parallel-size": 2, "distributed-executor-backend": "ray"}
-    return _built(profile(nodes=2, args=args, **fields), pair)
-
-
 def test_ray_has_its_usual_port_where_none_was_chosen(profile: Make, pair: LaunchContext) -> None:
-    _, worker = _over_ray(profile, replace(pair, master_port=0))
+    args = {"tensor-parallel-size": 2, "distributed-executor-backend": "ray"}
+    _, worker = _built(profile(nodes=2, args=args), replace(pair, master_port=0))
     assert "192.168.100.10:6379" in worker.argv[2]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,3 +34,21 @@ class Observed:
         """All but the names, without what says nothing."""
         found = {key: value for key, value in vars(self).items() if key not in ("names", "choices", "keys")}
         return {key: value for key, value in found.items() if value is not None and value is not False and value != ""}
+
+    def read_arity(self, action: str, nargs: ast.AST | str | int | None) -> None:
+        """Set what the flag takes by the source of argparse's `action`, and by its `nargs`."""
+        count = nargs.value if isinstance(nargs, ast.Constant) else nargs
+        if "BooleanOptionalAction" in action:
+            self.takes, self.type = "toggle", "bool"
+        elif re.search("store_|StoreTrue", action) or action == "DeprecatedAction":
+            self.takes, self.type = "none", "bool"
+        elif "append" in action:
+            self.takes = "append"
+        elif count == "?":
+            self.takes = "optional"
+        elif count in ("+", "*") or isinstance(count, int):
+            self.takes = "many"
+
+
+def long_first(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: not name.startswith("--"))

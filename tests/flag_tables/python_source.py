@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ast
+import operator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+OPERATIONS = {
+    ast.Add: operator.add, ast.Mult: operator.mul, ast.Sub: operator.sub, ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}  # fmt: skip
 
 
 class UnknownValueError(Exception):
@@ -130,6 +136,13 @@ class Source:
                 return self._literal(node, module)
         raise UnknownValueError(ast.dump(node)[:80])
 
+    def known_value(self, node: ast.AST | None, module: Module, local: dict[str, ast.AST] | None = None) -> Any:
+        """As `value`; None where it cannot be told."""
+        try:
+            return None if node is None else self.value(node, module, local)
+        except UnknownValueError:
+            return None
+
     def _elements(self, nodes: list[ast.expr], module: Module, local: dict[str, ast.AST] | None) -> list[Any]:
         found: list[Any] = []
         for one in nodes:
@@ -141,18 +154,9 @@ class Source:
 
     def _binary(self, node: ast.BinOp, module: Module, local: dict[str, ast.AST] | None) -> Any:
         left, right = self.value(node.left, module, local), self.value(node.right, module, local)
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Mult():
-                return left * right
-            case ast.Sub():
-                return left - right
-            case ast.Pow():
-                return left**right
-            case ast.LShift():
-                return left << right
-        raise UnknownValueError("operator")
+        if (operation := OPERATIONS.get(type(node.op))) is None:
+            raise UnknownValueError("operator")
+        return operation(left, right)
 
     def _named(self, name: str, module: Module, local: dict[str, ast.AST] | None) -> Any:
         if local and name in local:
@@ -165,15 +169,10 @@ class Source:
         hit = self.find(owner, module)
         if hit and isinstance(hit[0], ast.ClassDef):
             for node in hit[0].body:
-                targets = (
-                    node.targets
-                    if isinstance(node, ast.Assign)
-                    else [node.target]
-                    if isinstance(node, ast.AnnAssign)
-                    else []
-                )
-                if any(isinstance(one, ast.Name) and one.id == attribute for one in targets) and node.value:
-                    return self.value(node.value, hit[1])
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                        if name == attribute and node.value:
+                            return self.value(node.value, hit[1])
         raise UnknownValueError(f"{owner}.{attribute}")
 
     def _literal(self, node: ast.AST, module: Module) -> list[Any]:
@@ -187,7 +186,7 @@ class Source:
         if isinstance(node, ast.Name):
             hit = self.find(node.id, module)
             return self.literal(hit[0], hit[1]) if hit else None
-        if not (isinstance(node, ast.Subscript) and _last(node.value) == "Literal"):
+        if not (isinstance(node, ast.Subscript) and last_name(node.value) == "Literal"):
             return None
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         found: list[Any] = []
@@ -210,11 +209,11 @@ class Source:
             case ast.Subscript():
                 return self._subscript(node, module)
             case ast.Name() | ast.Attribute():
-                return self._name_hint(_last(node), module)
+                return self._name_hint(last_name(node), module)
         return [("other", ast.dump(node)[:40])]
 
     def _subscript(self, node: ast.Subscript, module: Module) -> list[tuple[str, Any]]:
-        head = _last(node.value)
+        head = last_name(node.value)
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if head in ("Optional",):
             return [*self.hints(parts[0], module), ("none", None)]
@@ -240,7 +239,7 @@ class Source:
         if not isinstance(node, ast.ClassDef):
             return self.hints(node, home) if isinstance(node, ast.expr) else [("other", name)]
         heads = {
-            _last(base.value if isinstance(base, ast.Subscript) else base)
+            last_name(base.value if isinstance(base, ast.Subscript) else base)
             for one, _ in self.bases(node, home)
             for base in one.bases
         }
@@ -265,13 +264,10 @@ class Source:
         """Limits that pydantic's Field gives a number."""
         found: dict[str, float] = {}
         for call in ast.walk(line):
-            if isinstance(call, ast.Call) and _last(call.func) == "Field":
+            if isinstance(call, ast.Call) and last_name(call.func) == "Field":
                 for word in call.keywords:
                     key = {"ge": "low", "gt": "above", "le": "high", "lt": "below"}.get(word.arg or "")
-                    try:
-                        limit = self.value(word.value, module) if key else None
-                    except UnknownValueError:
-                        continue
+                    limit = self.known_value(word.value, module)
                     if key and isinstance(limit, int | float):
                         found[key] = limit
         return found
@@ -279,12 +275,9 @@ class Source:
 
 def is_dataclass(node: ast.ClassDef) -> bool:
     """Whether a class is decorated as a dataclass, or as one of vLLM's configs."""
-    names = {_last(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list}
+    names = {last_name(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list}
     return bool(names & {"dataclass", "config"})
 
 
-def _last(node: ast.AST) -> str:
+def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-last_name = _last

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.flag_tables.observed import Observed
-from tests.flag_tables.python_source import Module, Source, UnknownValueError, last_name
+from tests.flag_tables.observed import Observed, long_first
+from tests.flag_tables.python_source import Module, Source, last_name
 
 _ARGS = "sglang/srt/server_args.py"
 _FIELDS = "sglang/srt/arg_groups/fields"
@@ -35,18 +35,16 @@ def flags(root: Path) -> list[Observed]:
     for call in ast.walk(adding):
         if isinstance(call, ast.Call) and last_name(call.func) == "add_argument":
             found.append(_argument(call, local, module, source))
-    for class_name in ("LoadConfig",):
-        assert class_name  # its flags are registered one by one in server_args
     return [one for one in found if one.names]
 
 
 def _argument(call: ast.Call, local: dict[str, ast.AST], module: Module, source: Source) -> Observed:
     names = [one.value for one in call.args if isinstance(one, ast.Constant) and str(one.value).startswith("-")]
     words = {word.arg: word.value for word in call.keywords if word.arg}
-    one = Observed(sorted(names, key=lambda name: not name.startswith("--")))
+    one = Observed(long_first(names))
     action = ast.unparse(words["action"]) if "action" in words else ""
     _converter(one, words.get("type"))
-    _arity(one, action, words.get("nargs"))
+    one.read_arity(action, words.get("nargs"))
     one.choices = _choices(words.get("choices"), local, module, source)
     told = ast.unparse(words["help"]).lower() if "help" in words else ""
     if "Deprecated" in action or "(deprecated" in told or told.lstrip("'\"f").startswith("deprecated"):
@@ -62,27 +60,9 @@ def _converter(one: Observed, node: ast.AST | None) -> None:
         one.type = text
 
 
-def _arity(one: Observed, action: str, nargs: ast.AST | None) -> None:
-    many = nargs.value if isinstance(nargs, ast.Constant) else None
-    if "BooleanOptionalAction" in action:
-        one.takes, one.type = "toggle", "bool"
-    elif "StoreTrue" in action or "store_true" in action or "store_false" in action or action == "DeprecatedAction":
-        one.takes, one.type = "none", "bool"
-    elif "append" in action:
-        one.takes = "append"
-    elif many == "?":
-        one.takes = "optional"
-    elif many in ("+", "*") or isinstance(many, int):
-        one.takes = "many"
-
-
 def _choices(node: ast.AST | None, local: dict[str, ast.AST], module: Module, source: Source) -> list[str] | None:
-    if node is None:
-        return None
-    try:
-        return [str(value) for value in source.value(node, module, local)]
-    except UnknownValueError:
-        return None
+    values = source.known_value(node, module, local)
+    return None if values is None else [str(value) for value in values]
 
 
 def _fields(node: ast.ClassDef, module: Module, source: Source) -> Iterator[Observed]:
@@ -113,19 +93,19 @@ def _is_meta(part: ast.expr) -> bool:
 def _field(name: str, hint: ast.expr, words: dict[str, ast.expr], module: Module, source: Source) -> Observed:
     own = ast.literal_eval(words["cli_name"]) if "cli_name" in words else f"--{name.replace('_', '-')}"
     names = [own, *(ast.literal_eval(words["aliases"]) if "aliases" in words else [])]
-    one = Observed(sorted(names, key=lambda name: not name.startswith("--")))
+    one = Observed(long_first(names))
     hints = [hit for hit in source.hints(hint, module) if hit[0] != "none"]
     kinds = dict(hints)
     one.choices = _choices(words.get("choices"), {}, module, source)
     if "action" in words:
-        _arity(one, ast.unparse(words["action"]), words.get("nargs"))
+        one.read_arity(ast.unparse(words["action"]), words.get("nargs"))
     elif "literal" in kinds:
         one.choices = one.choices or [str(value) for value in kinds["literal"]]
         one.type = "int" if isinstance(kinds["literal"][0], int) else "str"
     elif "list" in kinds and "type_parser" not in words:
         element = [kind for kind, _ in (kinds["list"] or [[("str", None)]])[0]]
         one.type = element[0] if element[0] in ("int", "float") else "str"
-        _arity(one, "", words.get("nargs", ast.Constant("+")))
+        one.read_arity("", words.get("nargs", ast.Constant("+")))
     elif list(kinds) == ["bool"]:
         one.takes, one.type = "none", "bool"
     else:
@@ -133,7 +113,7 @@ def _field(name: str, hint: ast.expr, words: dict[str, ast.expr], module: Module
             _converter(one, words["type_parser"])
         elif len(kinds) == 1 and next(iter(kinds)) in ("int", "float"):
             one.type = next(iter(kinds))
-        _arity(one, "", words.get("nargs"))
+        one.read_arity("", words.get("nargs"))
     help_text = ast.unparse(words["help"]).lower() if "help" in words else ""
     if help_text.lstrip("('\"f ").startswith(("deprecated", "[deprecated")):
         one.state = "deprecated"

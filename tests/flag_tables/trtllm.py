@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.flag_tables.observed import Observed
-from tests.flag_tables.python_source import Module, Source, UnknownValueError, last_name
+from tests.flag_tables.observed import Observed, long_first
+from tests.flag_tables.python_source import Module, Source, last_name
 
 _SERVE = "tensorrt_llm/commands/serve.py"
 _NUMBERS = {"INT": "int", "int": "int", "FLOAT": "float", "float": "float", "IntRange": "int", "FloatRange": "float"}
@@ -30,17 +30,15 @@ def _option(call: ast.Call, module: Module, source: Source) -> Observed:
     given = [str(one.value) for one in call.args if isinstance(one, ast.Constant)]
     names = [name for word in given if word.startswith("-") for name in word.split("/")]
     words = {word.arg: word.value for word in call.keywords if word.arg}
-    one = Observed(sorted(names, key=lambda name: not name.startswith("--")))
+    one = Observed(long_first(names))
     if "is_flag" in words or any("/" in word for word in given):
         one.takes, one.type = "none", "bool"
     elif "multiple" in words:
         one.takes = "append"
     kind = words.get("type")
     if isinstance(kind, ast.Call) and last_name(kind.func) == "Choice":
-        try:
-            one.choices = [str(value) for value in source.value(kind.args[0], module)]
-        except UnknownValueError:
-            one.choices = None
+        values = source.known_value(kind.args[0], module)
+        one.choices = None if values is None else [str(value) for value in values]
         one.folds = any(word.arg == "case_sensitive" for word in kind.keywords)
     elif kind is not None:
         head = last_name(kind.func if isinstance(kind, ast.Call) else kind)

@@ -9,7 +9,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from tests.flag_tables.observed import Observed
+from tests.flag_tables.observed import Observed, long_first
 from tests.flag_tables.python_source import Module, Source, UnknownValueError, is_dataclass, last_name
 
 _PARSERS = ("vllm/entrypoints/launchers/cli_args.py", "vllm/entrypoints/openai/cli_args.py")
@@ -52,10 +52,8 @@ class _Reader:
         maker = module.names["make_arg_parser"]
         assert isinstance(maker, ast.FunctionDef)
         self.walk(maker.body, {}, module, None)
-        for name in ("FrontendArgs",):
-            self.method(name, module)
-        for name in ("EngineArgs", "AsyncEngineArgs"):
-            self.method(name, self.engine)
+        for name, home in (("FrontendArgs", module), ("EngineArgs", self.engine), ("AsyncEngineArgs", self.engine)):
+            self.method(name, home)
         return self.found
 
     def method(self, name: str, module: Module) -> None:
@@ -63,18 +61,9 @@ class _Reader:
         node = module.names[name]
         assert isinstance(node, ast.ClassDef)
         bases = self.source.bases(node, module)
-        adding = [
-            (one, home) for owner, home in bases for one in owner.body
-            if isinstance(one, ast.FunctionDef) and one.name == "add_cli_args"
-        ]  # fmt: skip
-        customised = [
-            (one, home) for owner, home in bases for one in owner.body
-            if isinstance(one, ast.FunctionDef) and one.name == "_customize_cli_kwargs"
-        ]  # fmt: skip
-        function, home = adding[-1]
-        if name == "AsyncEngineArgs" and len(adding) > 1 and adding[-1][0] is adding[0][0]:
-            return
-        self.customised = customised
+        functions = [(one, home) for owner, home in bases for one in owner.body if isinstance(one, ast.FunctionDef)]
+        self.customised = [each for each in functions if each[0].name == "_customize_cli_kwargs"]
+        function, home = [each for each in functions if each[0].name == "add_cli_args"][-1]
         self.walk(function.body, {}, home, (node, module))
 
     def walk(self, body: list[ast.stmt], env: dict[str, Any], module: Module, owner: Any) -> None:
@@ -143,15 +132,11 @@ class _Reader:
 
     def loop(self, line: ast.For, env: dict[str, Any], module: Module) -> None:
         """`for key, value in kwargs.items(): group.add_argument(f"--{key…}", **value)`."""
-        iterated = (
-            line.iter.func.value
-            if isinstance(line.iter, ast.Call) and isinstance(line.iter.func, ast.Attribute)
-            else None
-        )
-        if isinstance(iterated, ast.Name) and isinstance(env.get(iterated.id), dict):
-            for key, keywords in env[iterated.id].items():
-                self.add([f"--{key.replace('_', '-')}"], keywords, module)
-        elif isinstance(line.iter, ast.List) and isinstance(line.target, ast.Tuple):
+        match line.iter:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if isinstance(env.get(name), dict):
+                for key, keywords in env[name].items():
+                    self.add([f"--{key.replace('_', '-')}"], keywords, module)
+        if isinstance(line.iter, ast.List) and isinstance(line.target, ast.Tuple):
             names = [ast.unparse(name) for name in line.target.elts]
             for row in line.iter.elts:
                 values = dict(zip(names, row.elts, strict=True)) if isinstance(row, ast.Tuple) else {}
@@ -187,28 +172,14 @@ class _Reader:
 
     def add(self, names: list[str], keywords: Keywords, module: Module) -> None:
         """Note a flag from the arguments of `add_argument`; what is still source is read now."""
-        one = Observed(sorted(names, key=lambda name: not name.startswith("--")))
+        one = Observed(long_first(names))
         one.type = self.type(keywords.get("type"))
         action = keywords.get("action")
         action = action if isinstance(action, str) else ast.unparse(action) if action else ""
-        nargs = keywords.get("nargs")
-        nargs = nargs.value if isinstance(nargs, ast.Constant) else nargs
-        if "BooleanOptionalAction" in action:
-            one.takes, one.type = "toggle", "bool"
-        elif action.strip("'\"").startswith("store_") and "store'" not in action:
-            one.takes, one.type = "none", "bool"
-        elif "append" in action:
-            one.takes = "append"
-        elif nargs == "?":
-            one.takes = "optional"
-        elif nargs in ("+", "*") or isinstance(nargs, int):
-            one.takes = "many"
+        one.read_arity(action, keywords.get("nargs"))
         choices = keywords.get("choices")
         if isinstance(choices, ast.AST):
-            try:
-                choices = self.source.value(choices, module)
-            except UnknownValueError:
-                choices = None
+            choices = self.source.known_value(choices, module)
         if choices:
             one.choices = [str(choice) for choice in choices]
             if "permutations(get_args(DetailedTraceModules)" in self.text and "--collect-detailed-traces" in names:
@@ -220,12 +191,8 @@ class _Reader:
             for key, limit in keywords.get("bounds", {}).items():
                 setattr(one, key, limit)
             one.keys = keywords.get("keys", [])
-        if (
-            "deprecated" in keywords
-            or "Deprecat" in action
-            or "DEPRECAT"
-            in ast.unparse(keywords["help"] if isinstance(keywords.get("help"), ast.AST) else ast.Constant(""))
-        ):
+        help_text = ast.unparse(keywords["help"]) if isinstance(keywords.get("help"), ast.AST) else ""
+        if "deprecated" in keywords or "Deprecat" in action or "DEPRECAT" in help_text:
             one.state = "deprecated"
         self.found.append(one)
 
@@ -245,9 +212,8 @@ class _Reader:
 
     def keywords(self, node: ast.ClassDef, module: Module) -> dict[str, Keywords]:
         """Keywords that `get_kwargs` makes of a configuration class."""
-        return {
-            name: self.field(name, line, home) for name, (line, home) in self.source.fields(node, module).items()
-        }  # fmt: skip
+        fields = self.source.fields(node, module)
+        return {name: self.field(name, line, home) for name, (line, home) in fields.items()}
 
     def field(self, name: str, line: ast.AnnAssign, module: Module) -> Keywords:
         hints = self.source.hints(line.annotation, module)
@@ -268,20 +234,15 @@ class _Reader:
         elif kinds & {"list", "tuple", "set"}:
             kind = next(one for one in ("tuple", "list", "set") if one in kinds)
             element = [one for one, _ in (by_kind[kind] or [[("str", None)]])[0]]
-            made |= {
-                "type": element[0] if len(element) == 1 and element[0] in ("int", "float") else "str",
-                "nargs": "+",
-            }
+            made |= {"type": element[0] if element in (["int"], ["float"]) else "str", "nargs": "+"}
             literal = dict((by_kind[kind] or [[]])[0]).get("literal")
             made |= {"choices": literal} if literal else {}
         elif "int" in kinds:
             made["type"] = self._number(name)
         elif "float" in kinds:
             made["type"] = "float"
-        elif "dict" in kinds and ("str" in kinds or "other" in kinds):
-            made["type"] = "json-or-str"
         elif "dict" in kinds:
-            made["type"] = "json"
+            made["type"] = "json-or-str" if kinds & {"str", "other"} else "json"
         else:
             made["type"] = "str"
         if "none" in kinds and made.get("choices"):
