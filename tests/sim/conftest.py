@@ -75,23 +75,8 @@ async def poll(check: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
-    return poll
-
-
-@pytest.fixture
 def virtual_clock() -> LeapingClock:
     return LeapingClock()
-
-
-@pytest.fixture
-def make_profile() -> Callable[..., Profile]:
-    return profile_of
-
-
-@pytest.fixture
-def read_metrics() -> Callable[[str], Awaitable[Scrape]]:
-    return scrape
 
 
 @pytest.fixture

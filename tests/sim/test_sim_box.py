@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sparkdash.nodes.cluster.node_runtimes import NodeRuntimes
 from sparkdash.sim.box import OTHER, TOTAL, SimBox, SimulatedBoxes, SimulatedNodes, several_boxes
 from sparkdash.sim.process import ClaimFile, read_claims
 from sparkdash.units import GIB
+from tests.sim.conftest import poll
 
 
 class Hand:
@@ -155,7 +156,6 @@ def test_unchanged_claims_are_not_written_again(claims_folder: Path, claim: Call
 
 OWNER = "test"
 SPARK2 = "spark2"
-Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 def profile_of(name: str = "both", nodes: int = 2) -> Profile:
@@ -189,14 +189,14 @@ def claimed(folder: Path, name: str) -> dict[str, int]:
 
 
 async def test_an_engine_over_both_boxes_takes_memory_on_both_and_its_stop_gives_both_back(
-    tmp_path: Path, eventually: Eventually, unused_tcp_port: int
+    tmp_path: Path, unused_tcp_port: int
 ) -> None:
     async with boxes_in(tmp_path) as boxes:
         spec = spec_of(boxes, profile_of(), unused_tcp_port, LOCAL, SPARK2)
         assert [worker.node for worker in spec.workers] == [SPARK2]
         await boxes.runtime.start(spec)
-        await eventually(lambda: claimed(tmp_path, "sim") == {"both": 64})
-        await eventually(lambda: claimed(tmp_path, "sim-spark2") == {"both": 64})
+        await poll(lambda: claimed(tmp_path, "sim") == {"both": 64})
+        await poll(lambda: claimed(tmp_path, "sim-spark2") == {"both": 64})
         (listed,) = await boxes.runtime.containers({LABEL_OWNER: OWNER})
         assert (listed.name, listed.node) == (spec.name, LOCAL)
         await boxes.runtime.stop(spec.name, 3.0)
@@ -204,7 +204,7 @@ async def test_an_engine_over_both_boxes_takes_memory_on_both_and_its_stop_gives
 
 
 async def test_a_worker_says_that_it_is_simulated_and_computes_while_its_head_does(
-    tmp_path: Path, eventually: Eventually, unused_tcp_port: int
+    tmp_path: Path, unused_tcp_port: int
 ) -> None:
     async with boxes_in(tmp_path) as boxes:
         spec = spec_of(boxes, profile_of(), unused_tcp_port, LOCAL, SPARK2)
@@ -213,21 +213,19 @@ async def test_a_worker_says_that_it_is_simulated_and_computes_while_its_head_do
         head.write(64 * GIB, 0.8)
         await boxes.processes[1].start(worker)
         busy = lambda: [claim.busy for claim in read_claims(tmp_path / "sim-spark2")]  # noqa: E731
-        await eventually(lambda: busy() == [0.8])
+        await poll(lambda: busy() == [0.8])
         head.write(64 * GIB)
-        await eventually(lambda: busy() == [0.0])
+        await poll(lambda: busy() == [0.0])
         log = [line async for line in boxes.processes[1].logs(worker.name, follow=False)]
         assert any("SIMULATED" in line for line in log)
 
 
-async def test_an_engine_on_the_other_box_leaves_this_ones_memory_alone(
-    tmp_path: Path, eventually: Eventually, unused_tcp_port: int
-) -> None:
+async def test_an_engine_on_the_other_box_leaves_this_ones_memory_alone(tmp_path: Path, unused_tcp_port: int) -> None:
     async with boxes_in(tmp_path) as boxes:
         await boxes.runtime.start(spec_of(boxes, profile_of("beside", nodes=1), unused_tcp_port, SPARK2))
         assert boxes.nodes is not None
         nodes = boxes.nodes
-        await eventually(lambda: claimed(tmp_path, "sim-spark2") == {"beside": 64})
+        await poll(lambda: claimed(tmp_path, "sim-spark2") == {"beside": 64})
         memory = await nodes.fresh_memory(SPARK2)
         here = nodes.memory(LOCAL)
         assert here is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -15,14 +14,7 @@ from hypothesis import strategies as st
 from sparkdash.domain.profile import SimSpec, SimSpeed
 from sparkdash.sim import prose
 from sparkdash.sim.engine import SimulatedEngine, SimulatedRequest
-from sparkdash.sim.speed import (
-    PrefixCache,
-    SimulatedTiming,
-    SimulationClock,
-    text_of,
-    token_id,
-    tokenize,
-)
+from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, text_of, token_id, tokenize
 
 
 @given(st.text())
@@ -37,17 +29,6 @@ def test_tokens_hold_the_whole_text(text: str) -> None:
 def test_tokens_are_stable_under_continuation(begin: str, more: str) -> None:
     known = tokenize(begin)[:-1]
     assert tokenize(begin + more)[: len(known)] == known
-
-
-def test_answers_repeat_and_say_what_they_are() -> None:
-    first, again, other = (list(islice(prose.answer_tokens("m", seed), 200)) for seed in ("a", "a", "b"))
-    assert first == again != other
-    assert text_of(first).startswith("This is a simulated answer in the name of m")
-
-
-def test_generated_tokens_survive_being_sent_back() -> None:
-    tokens = list(islice(prose.answer_tokens("m", "turns"), 2000))
-    assert tokenize(text_of(tokens))[:-1] == tokens[:-1]
 
 
 def test_script_ends_at_its_limit_or_by_itself() -> None:
@@ -98,35 +79,6 @@ def test_the_last_token_is_always_computed() -> None:
     stored(cache, "aaaabbbb")
     assert len(cache.matched(words("aaaabbbb"))) == 1
     assert len(cache.matched(words("aaaabbbbc"))) == 2
-
-
-def test_kept_blocks_count_as_free() -> None:
-    cache = PrefixCache(16, block=4)
-    stored(cache, "aaaabbbbccccdddd")
-    assert cache.usage == 0
-    stored(cache, "eeeeffff")
-    assert len(cache.matched(words("aaaabbbbccccdddd."))) == 2, "the tail has left, the head is kept"
-
-
-def test_a_full_pool_refuses_and_changes_nothing() -> None:
-    cache = PrefixCache(16, block=4)
-    first, second = cache.take([]), cache.take([])
-    assert cache.grow(first, 12)
-    assert not cache.grow(second, 8)
-    assert (cache.in_use, second.fresh) == (3, 0)
-
-
-def test_shared_blocks_stay_until_the_last_holder_leaves() -> None:
-    cache = PrefixCache(64, block=4)
-    stored(cache, "aaaabbbb")
-    tokens = words("aaaabbbbc")
-    first, second = cache.take(cache.matched(tokens)), cache.take(cache.matched(tokens))
-    assert cache.in_use == 2
-    cache.release(first)
-    cache.release(first)
-    assert cache.in_use == 2
-    cache.release(second)
-    assert cache.in_use == 0
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=40), st.booleans()), max_size=30))
@@ -182,14 +134,6 @@ def text_of_tokens(count: int, seed: str = "long") -> str:
     return b"".join(tokenize(text)[:count]).decode()
 
 
-async def test_ttft_is_the_prompt_over_the_prefill_speed(virtual_clock: Any) -> None:
-    async with engine_of(virtual_clock) as engine:
-        run = ask(engine, text_of_tokens(3000), 1)
-        await ended(engine, run)
-        assert run.prompt == 3000
-        assert run.last == pytest.approx(3.0)
-
-
 async def test_cached_prompt_tokens_cost_no_time(virtual_clock: Any) -> None:
     async with engine_of(virtual_clock) as engine:
         text = text_of_tokens(3200)
@@ -202,14 +146,6 @@ async def test_cached_prompt_tokens_cost_no_time(virtual_clock: Any) -> None:
         assert (engine.counters.queries, engine.counters.hits) == (3200 + again.prompt, 3200)
 
 
-async def test_decode_runs_at_the_published_speed(virtual_clock: Any) -> None:
-    async with engine_of(virtual_clock) as engine:
-        run = ask(engine, "hello", 101)
-        await ended(engine, run)
-        assert run.first is not None
-        assert run.last - run.first == pytest.approx(2.0)
-
-
 async def test_speculation_keeps_the_net_speed_and_accepts_as_told(virtual_clock: Any) -> None:
     async with engine_of(virtual_clock, acceptance=(0.8, 0.5)) as engine:
         run = ask(engine, "hello", 20_001)
@@ -219,14 +155,6 @@ async def test_speculation_keeps_the_net_speed_and_accepts_as_told(virtual_clock
         shares = [count / engine.counters.drafts for count in engine.counters.accepted_at]
         assert shares == pytest.approx([0.8, 0.4], abs=0.015)
         assert engine.counters.generated == 20_001
-
-
-async def test_streams_share_sublinearly(virtual_clock: Any) -> None:
-    async with engine_of(virtual_clock) as engine:
-        runs = [ask(engine, "hello", 201, seed=str(number)) for number in range(4)]
-        await ended(engine, *runs)
-        assert runs[0].first is not None
-        assert 4 * 200 / (runs[0].last - runs[0].first) == pytest.approx(50 * 4**0.55, rel=0.01)
 
 
 async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
@@ -242,24 +170,6 @@ async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
         [60, 60, 50, 40, 40]
     )
     assert pace.prefill_s(1500, 2000) == pytest.approx(1.0)
-
-
-async def test_time_scale_speeds_everything_up(virtual_clock: Any) -> None:
-    async with engine_of(virtual_clock, time_scale=10) as engine:
-        run = ask(engine, text_of_tokens(3000), 101)
-        await ended(engine, run)
-        assert run.last == pytest.approx((3.0 + 2.0) / 10, rel=0.01)
-
-
-async def test_requests_beyond_the_seats_wait(virtual_clock: Any) -> None:
-    async with engine_of(virtual_clock, seats=2) as engine:
-        runs = [ask(engine, "hello", 51, seed=str(number)) for number in range(3)]
-        async for _ in engine.stream(runs[0]):
-            if engine.running:
-                assert [len(engine.running), len(engine.waiting)] == [2, 1]
-                break
-        await ended(engine, *runs)
-        assert runs[2].admitted == pytest.approx(runs[0].last)
 
 
 async def test_a_full_cache_preempts_the_last_one_and_loses_nothing(virtual_clock: Any) -> None:

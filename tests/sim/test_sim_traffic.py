@@ -1,4 +1,4 @@
-"""The demo's traffic: who asks, and what it asks."""
+"""The demo: its traffic (who asks, and what), and its rehearsal of shipped profiles."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 from programs import Program
 from simulated import serving
 
-from sparkdash.domain.profile import Profile
+from sparkdash.catalog import load_catalog
+from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, Published, SimSpec
+from sparkdash.engines import registry
+from sparkdash.paths import shipped_profiles
 from sparkdash.sim.http_server import HttpRequest, HttpResponse, serve_http
 from sparkdash.sim.prose import seeded_random
-from sparkdash.sim.traffic import HABITS, ClientHabit, Conversation, Traffic
+from sparkdash.sim.traffic import HABITS, ClientHabit, Conversation, Traffic, acceptance, simulated_twin, speeds
+from tests.sim.conftest import poll, profile_of
 
-Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 QUICK = ClientHabit("codex", system=50, ask=(5, 10), think=(0, 0), answer=(5, 10), turns=3)
 
 
@@ -67,7 +71,7 @@ async def test_pretend_clients_ask_auto_and_say_who_they_are(gateway: tuple[Gate
         assert body["stream_options"] == {"include_usage": True}
 
 
-async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str], eventually: Eventually) -> None:
+async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str]) -> None:
     fake, url = gateway
     fake.status = 503
     pauses: list[float] = []
@@ -85,17 +89,15 @@ async def test_refusals_are_met_with_patience(gateway: tuple[Gateway, str], even
     gone = Traffic("http://127.0.0.1:9/v1", habits=(QUICK,), sleep=pause)
     pauses.clear()
     async with talking(gone):
-        await eventually(lambda: bool(pauses))
+        await poll(lambda: bool(pauses))
     assert pauses[0] == 3
 
 
-async def test_its_conversations_use_the_prefix_cache(
-    make_profile: Callable[..., Profile], eventually: Eventually
-) -> None:
-    async with serving(make_profile(time_scale=500, context=32768)) as (app, url):
+async def test_its_conversations_use_the_prefix_cache() -> None:
+    async with serving(profile_of(time_scale=500, context=32768)) as (app, url):
         habit = ClientHabit("aider", system=800, ask=(5, 20), think=(0, 0), answer=(20, 40), turns=8)
         async with talking(Traffic(f"{url}/v1", habits=(habit,))):
-            await eventually(lambda: app.engine.counters.finished["length"] >= 6)
+            await poll(lambda: app.engine.counters.finished["length"] >= 6)
         assert app.engine.counters.hits / app.engine.counters.queries > 0.6
 
 
@@ -133,3 +135,82 @@ async def test_it_hangs_up_before_the_demo_refuses_anybody(number: signal.Signal
     assert child.returncode == 0
     assert b"serving" in said
     assert b"failed" not in said
+
+
+SHIPPED = load_catalog((shipped_profiles(),)).profiles
+
+
+def row(workload: str, **figures: Any) -> Published:
+    return Published(workload=workload, source="x.txt", **figures)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_profile_has_a_twin(name: str) -> None:
+    original, copy = SHIPPED[name], simulated_twin(SHIPPED[name], time_scale=3)
+    adapter, sim = registry.adapter(original.engine), registry.adapter(EngineKind.SIM)
+    for field in ("name", "serves", "modes", "published", "nodes", "cannot_run", "nearest"):
+        assert getattr(copy, field) == getattr(original, field)
+    assert (copy.engine, copy.image) == (EngineKind.SIM, None)
+    assert "SIMULATED" in copy.about
+    assert sim.speculation(copy) == adapter.speculation(original)
+    assert sim.context(copy) == copy.context == (adapter.context(original) or 32768)
+    assert copy.sim is not None
+    assert copy.sim.time_scale == 3
+    assert copy.published_start_s == copy.sim.load_s / 3, "no one is told the real box's minutes for seconds"
+    assert copy.memory.total_bytes is not None
+    assert copy.memory.total_bytes / 2**30 == pytest.approx(copy.sim.memory_gib, abs=0.1)
+    assert Profile.model_validate_json(copy.model_dump_json()) == copy
+
+
+def test_published_speeds_are_kept_by_context() -> None:
+    points = speeds(
+        (row("ctx 0, short", e2e_tok_s=39), row("ctx 0, long", e2e_tok_s=68), row("ctx 16K, long", e2e_tok_s=57)), 32768
+    )
+    assert [(point.context, point.decode_tok_s) for point in points] == [(0, 68), (16384, 57)]
+    assert points[0].prefill_tok_s > points[1].prefill_tok_s
+
+
+def test_decode_figures_win_over_whole_request_ones() -> None:
+    points = speeds(
+        (row("with reasoning", e2e_tok_s=32), row("pure decode", decode_tok_s=57), row("pp", prefill_tok_s=2100)), 1000
+    )
+    assert (points[0].decode_tok_s, points[0].prefill_tok_s) == (57, 2100)
+    assert points[-1].context == 1000
+    assert points[-1].decode_tok_s < 57
+
+
+def test_nothing_published_still_runs() -> None:
+    first, last = speeds((), 4096)
+    assert first.decode_tok_s > last.decode_tok_s > 0
+
+
+@pytest.mark.parametrize(
+    ("speculation", "positions"),
+    [(None, 0), ("eagle3 k=1", 1), ("mtp k=2", 2), ("dflash k=15", 15), ("novel k=3", 3), ("suffix", 1)],
+)
+def test_acceptance_has_a_chance_per_position(speculation: str | None, positions: int) -> None:
+    chances = acceptance(speculation)
+    assert len(chances) == positions
+    assert list(chances) == sorted(chances, reverse=True)
+    assert all(0 < chance < 1 for chance in chances)
+
+
+def test_known_memory_is_kept_and_the_rest_guessed() -> None:
+    memory = simulated_twin(
+        Profile(name="some-70b", engine=EngineKind.VLLM, memory=MemoryNeed(kv_gib=12, source="card"))
+    ).memory
+    assert (memory.kv_gib, memory.weights_gib) == (12, 38.5)
+    assert memory.source == "simulated; known terms from: card"
+
+
+def test_a_profile_for_two_boxes_runs_where_two_are_simulated() -> None:
+    original = Profile(name="some-235b", engine=EngineKind.VLLM, nodes=2, cannot_run="it needs two", nearest="x")
+    assert simulated_twin(original).cannot_run == "it needs two"
+    copy = simulated_twin(original, nodes=2)
+    assert (copy.cannot_run, copy.nearest, copy.nodes) == (None, None, 2)
+    assert copy.memory.weights_gib == pytest.approx(64.65, abs=0.1)
+
+
+def test_a_simulated_profile_only_takes_the_time_scale() -> None:
+    original = Profile(name="x", engine=EngineKind.SIM, sim=SimSpec(load_s=3, fault="slow"))
+    assert simulated_twin(original, time_scale=9).sim == SimSpec(load_s=3, fault="slow", time_scale=9)
