@@ -207,8 +207,3 @@ def spark(tmp_path: Path) -> Spark:
         TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }
     return box
-
-
-@pytest.fixture(name="meminfo")
-def meminfo_of() -> Any:
-    return meminfo

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,18 +17,8 @@ from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.memory import helper
 from sparkdash.units import GIB, KIB
+from tests.doctor import conftest as box
 
-
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("doctor_box", Path(__file__).with_name("conftest.py"))
-    assert spec
-    assert spec.loader
-    module = sys.modules.setdefault("doctor_box", importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
-box = _load()
 NFS = "24 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw\n90 24 0:51 / /home rw,relatime shared:9 - nfs4 nas:/home rw\n"
 GRAPH = "/home/lab/.local/share/containers/storage"
 WEIGHTS = "/home/lab/.cache/huggingface"
@@ -58,6 +46,11 @@ def _docker(spark: Any, **changes: Any) -> None:
     """The settings name docker, whose `docker info` is changed so."""
     spark.set(runtime="docker")
     spark.commands[check.DOCKER] = box.docker_info(**changes)
+
+
+def _free_blocks(spark: Any, largest: int, smaller: int = 900) -> None:
+    """So many free blocks of 32 MiB, and of each size below."""
+    spark.write("/proc/buddyinfo", f"Node 0, zone   Normal {smaller} {f'{smaller} ' * 12}{largest}\n")
 
 
 def _driver(spark: Any, version: str) -> None:
@@ -118,6 +111,11 @@ DEFECTS = {
     "GPU memory of processes that ended": Defect(lambda s: setattr(s, "account", box.held().replace(holdings=(LOST,))), "memory-holders", Status.WARN, "The GPU driver or the kernel holds 34.0 GiB for no process", "sudo reboot"),
     "a box that is not looked through": Defect(lambda s: setattr(s, "account", HostError("/proc was not read within 10 s.")), "memory-holders", Status.UNKNOWN, "was not read within 10 s"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
+    "memory in pieces": Defect(lambda s: _free_blocks(s, 140), "contiguity", Status.WARN, "fragmented: 140 of 200 free 32 MiB blocks, with 109.7 GiB available", "reboot before a big load"),
+    "memory full of page cache, a load's to take": Defect(lambda s: _free_blocks(s, 20, 90), "contiguity", Status.NOTE, "page cache"),
+    "a kernel that does not tell of blocks": Defect(lambda s: s.write("/proc/buddyinfo", "what is this\n"), "contiguity", Status.UNKNOWN, ""),
+    "a kernel that tells nothing": Defect(lambda s: s.write("/proc/buddyinfo", ""), "contiguity", Status.UNKNOWN, ""),
+    "the kernel that failed most": Defect(lambda s: s.changes.update(kernel="7.0.0-1019-nvidia"), "contiguity", Status.NOTE, "Kernel 7.0.0-1019-nvidia failed 7 boots of 7"),
     "no memory helper": Defect(lambda s: s.remove(helper.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
     "an older memory helper": Defect(lambda s: s.write(helper.UNIT, f"{helper.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
     "somebody's own memory helper": Defect(lambda s: s.write(helper.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
@@ -166,6 +164,20 @@ async def test_a_planted_defect_is_found_by_its_check(spark: Any, defect: Defect
     stray = {one.name for one in found} - {defect.check} - defect.also
     if spark.settings.runtime == "podman":  # docker makes notes of all that is about podman
         assert stray == set()
+
+
+async def test_few_blocks_are_no_finding_where_engines_hold_the_memory(spark: Any) -> None:
+    """Only what could still be let in is judged."""
+    _free_blocks(spark, 0)
+    spark.write("/proc/meminfo", box.meminfo(MemAvailable=7 << 20, MemFree=7 << 20))
+    assert [one.status for one in await spark.examine("contiguity")] == [Status.OK]
+
+
+async def test_another_box_gets_the_figures_of_its_blocks_and_no_verdict(spark: Any) -> None:
+    _free_blocks(spark, 0)
+    spark.gpu = [box.IDLE.model_copy(update={"name": "NVIDIA GeForce RTX 5090"})]
+    (finding,) = await spark.examine("contiguity")
+    assert (finding.status, "32 MiB blocks: 0 free" in finding.evidence) == (Status.OK, True)
 
 
 def test_every_check_that_can_fail_has_a_defect() -> None:

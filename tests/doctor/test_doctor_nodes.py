@@ -14,13 +14,7 @@ import pytest
 from sparkdash.doctor.memory import WEDGED
 from sparkdash.doctor.nodes import remote_readings as script
 from sparkdash.doctor.nodes.examine import NodesProbe, examine_nodes, judge_pairs, node_checks_named
-from sparkdash.doctor.nodes.pair import (
-    NODE_CHECKS,
-    BoxReadings,
-    ClusterReadings,
-    PairReadings,
-    TwoNodeProfile,
-)
+from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, ClusterReadings, PairReadings, TwoNodeProfile
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
 from sparkdash.errors import HostError
@@ -189,8 +183,6 @@ SAME_IMAGE = {**RECORDED["images"][IMAGE], "digest": "sha256:" + "b2" * 32}
     (lambda: pair(linger={**LINGERS, "lingers": False, "logind": False}), "linger", Status.OK),
     (lambda: pair(images={IMAGE: SAME_IMAGE}), "image", Status.OK),
     (lambda: pair(images={IMAGE: None}), "image", Status.NOTE),
-], ids=[
-    "another GID index", "root locks memory", "root lingers", "no logind", "another digest", "no image",
 ])  # fmt: skip
 def test_a_difference_that_harms_nothing_is_no_fault(
     found: Callable[[], PairReadings], check: str, status: Status
