@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -14,28 +12,23 @@ import programs
 PROFILE = "profile: tiny\nengine: sim\nserves: [small]\nsim: {load_s: 0.1, memory_gib: 0.1, time_scale: 20}\n"
 
 
-def asked(url: str, key: str | None, body: Any = None) -> int:
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:
-            answer.read()
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
 def test_a_key_from_its_making_to_its_end(new_daemon: Callable[..., Any]) -> None:
     daemon = new_daemon(runtime="process", reserve_gib=0)
     daemon.write("tiny", PROFILE)
     daemon.start()
-    chat = f"{daemon.url}/v1/chat/completions"
     hello = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
-    assert asked(f"{daemon.url}/v1/models", "anything") == 200
+
+    def asked(path: str, key: str | None) -> int:
+        return daemon.call("GET", path, key=key)[0]
+
+    def chatted(key: str) -> int:
+        return daemon.call("POST", "/v1/chat/completions", hello, key=key)[0]
+
+    assert asked("/v1/models", "anything") == 200
     secret = daemon.sparkdash("keys", "add", "laptop", "--models", "small").stdout.strip()
-    assert [asked(f"{daemon.url}/v1/models", key) for key in (None, "anything", secret)] == [401, 401, 200]
-    assert asked(f"{daemon.url}/api/state", secret) == 403
-    assert asked(chat, secret, hello) == 200
+    assert [asked("/v1/models", key) for key in (None, "anything", secret)] == [401, 401, 200]
+    assert asked("/api/state", secret) == 403
+    assert chatted(secret) == 200
     assert daemon.sparkdash("status").returncode == 0
     far = {**daemon.env, "SPARKDASH_URL": daemon.url}
     status = ["-m", "sparkdash", "status"]
@@ -47,7 +40,7 @@ def test_a_key_from_its_making_to_its_end(new_daemon: Callable[..., Any]) -> Non
     assert used["requests_today"] == 1
     assert used["prompt_tokens"] > 0 < used["completion_tokens"]
     daemon.sparkdash("keys", "revoke", "laptop")
-    assert asked(chat, secret, hello) == 401
+    assert chatted(secret) == 401
     audit = [json.loads(line) for line in (daemon.root / "state" / "audit.jsonl").read_text().splitlines()]
     assert [(line["who"], line["did"]) for line in audit] == [
         (f"uid {os.getuid()}", "keys add"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pty
 import re
@@ -12,7 +11,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+from daemons import Api, ready_engines
 from programs import Program, run
 
 WORDS = ["-m", "sparkdash", "demo"]
@@ -44,14 +43,14 @@ def short_path() -> Iterator[Path]:
 
 
 @contextmanager
-def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], Api]]:
     words = [*WORDS, "--headless", "--speed", "20", *flags]
     with Program(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         try:
             assert child.stdout is not None
             found = re.search(r"http://\S+?(?=/v1)", next(line for line in child.stdout if "serves" in line))
             assert found is not None
-            yield child, found[0]
+            yield child, Api(found[0])
         finally:
             child.send_signal(signal.SIGTERM)
 
@@ -70,23 +69,20 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, m
     """For scripts: one line when it answers, every figure simulated, exit code 0, no engine left."""
     import openai
 
-    with headless("--no-traffic") as (child, url):
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0, timeout=60) as client:
+    with headless("--no-traffic") as (child, api):
+        with openai.OpenAI(base_url=f"{api.url}/v1", api_key="x", max_retries=0, timeout=60) as client:
             answer = client.chat.completions.create(
                 model="qwen3-coder", messages=[{"role": "user", "content": "hello"}], max_tokens=8
             )
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 8
-        with urllib.request.urlopen(f"{url}/api/state", timeout=60) as reply:
-            state = json.load(reply)
+        state = api.state()
         assert state["daemon"]["simulated"]
-        change = json.dumps({"key": ["reserve_gib"], "value": "12"}).encode()
-        asked = urllib.request.Request(f"{url}/api/settings", change, {"content-type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=60) as reply:
-            settings = {one["name"]: one["value"] for one in json.load(reply)["settings"]}
+        changed = api.post("/api/settings", {"key": ["reserve_gib"], "value": "12"})
+        settings = {one["name"]: one["value"] for one in changed["settings"]}
         assert (settings["reserve_gib"], settings["runtime"]) == ("12", '"process"'), "of a config.toml of its own"
         assert all(engine["simulated"] for engine in state["engines"].values())
-        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
+        with urllib.request.urlopen(f"{api.url}/metrics", timeout=60) as reply:
             page = reply.read().decode()
         labels = 'client="openai-python",code="200",finish="length",profile="qwen3-coder-30b-nvfp4"'
         assert re.search(rf"sparkdash_requests_total\{{{labels},\S+\}} 1\.0", page)
@@ -107,16 +103,25 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.full
-def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: Path, mark: str) -> None:
-    """kill -9 of the demo's daemon orphans its engine; leaving the dashboard sweeps up."""
+@contextmanager
+def dashboard(folder: Path, until: bytes) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The demo on a terminal of its own, once that has shown `until`; gives the other end of it too. Nothing of it is left."""
     leader, follower = pty.openpty()
-    env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
+    env = {**os.environ, "TMPDIR": str(folder), "TERM": "xterm-256color"}
     with Program([*WORDS, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
         os.close(follower)
         seen = b""
-        while b"ready" not in seen:
+        while until not in seen:
             seen += os.read(leader, 65536)
+        yield child, leader
+    os.close(leader)
+    assert not list(folder.glob("sparkdash-demo-*"))
+
+
+@pytest.mark.full
+def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: Path, mark: str) -> None:
+    """kill -9 of the demo's daemon orphans its engine; leaving the dashboard sweeps up."""
+    with dashboard(short_path, b"ready") as (child, leader):
         assert simulators(mark)
         os.kill(_daemon_of(child.pid), signal.SIGKILL)
         os.write(leader, b"q")
@@ -124,30 +129,19 @@ def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: P
             while os.read(leader, 65536):
                 pass
         assert child.wait(timeout=30) == 0
-    os.close(leader)
-    assert not simulators(mark)
-    assert not list(short_path.glob("sparkdash-demo-*"))
+        assert not simulators(mark)
 
 
 @pytest.mark.full
 def test_a_terminal_that_goes_away_takes_the_demo_with_it(short_path: Path) -> None:
-    leader, follower = pty.openpty()
-    env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
-    with Program([*WORDS, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
-        os.close(follower)
-        seen = b""
-        while b"SIMULATED" not in seen:
-            seen += os.read(leader, 65536)
-        daemon = _daemon_of(child.pid)
-        handle = os.pidfd_open(daemon)
+    with dashboard(short_path, b"SIMULATED") as (child, _):
+        handle = os.pidfd_open(_daemon_of(child.pid))
         child.kill()
         child.wait()
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         assert poll.poll(30_000), "the demo's daemon outlived its terminal"
     os.close(handle)
-    os.close(leader)
-    assert not list(short_path.glob("sparkdash-demo-*"))
 
 
 def _daemon_of(parent: int) -> int:
@@ -155,42 +149,26 @@ def _daemon_of(parent: int) -> int:
     return int(found.stdout.split()[0])
 
 
-def ask(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        return json.load(reply)
-
-
-def until(url: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The state once `check` holds; fails after a minute."""
-    end = time.monotonic() + 60
-    while not check(state := ask(url, "/api/state")):
-        assert time.monotonic() < end, state
-        time.sleep(0.1)
-    return dict(state)
-
-
 @pytest.mark.full
 def test_two_simulated_boxes_take_an_engine_each_or_one_over_both(mark: str) -> None:
     def ready(*names: str) -> Callable[[dict[str, Any]], bool]:
-        return lambda state: {n for n, e in state["engines"].items() if e["state"] == "ready"} == set(names)
+        return lambda state: ready_engines(state) == set(names)
 
-    with headless("--no-traffic", "--nodes", "2") as (child, url):
-        until(url, ready("gpt-oss-120b"))
-        ask(url, "/api/use", {"profile": "qwen3.5-122b"})
-        state = until(url, ready("gpt-oss-120b", "qwen3.5-122b"))
+    with headless("--no-traffic", "--nodes", "2") as (child, api):
+        api.until(ready("gpt-oss-120b"))
+        api.post("/api/use", {"profile": "qwen3.5-122b"})
+        state = api.until(ready("gpt-oss-120b", "qwen3.5-122b"))
         assert {name: engine["nodes"] for name, engine in state["engines"].items()} == {
             "gpt-oss-120b": ["local"], "qwen3.5-122b": ["spark2"],
         }  # fmt: skip
-        plan = ask(url, "/api/use", {"profile": "qwen3-235b"})
+        plan = api.post("/api/use", {"profile": "qwen3-235b"})
         assert plan["nodes"] == ["local", "spark2"]
         assert sorted(plan["evict"]) == ["gpt-oss-120b", "qwen3.5-122b"]
-        state = until(url, ready("qwen3-235b"))
+        api.until(ready("qwen3-235b"))
         assert len(simulators(mark)) == 2
         memories = lambda now: (now["sample"]["memory"], now["sample"]["nodes"]["spark2"]["memory"])  # noqa: E731
-        until(url, lambda now: all(memory["engines"].get("qwen3-235b") for memory in memories(now)))
-        ask(url, "/api/stop", {"profile": "qwen3-235b"})
+        api.until(lambda now: all(memory["engines"].get("qwen3-235b") for memory in memories(now)))
+        api.post("/api/stop", {"profile": "qwen3-235b"})
         assert not simulators(mark)
         child.send_signal(signal.SIGTERM)
         assert child.wait(timeout=30) == 0
@@ -203,10 +181,10 @@ def test_users_of_a_measured_profile_are_spread_over_its_replicas(tmp_path: Path
     suite.write_text(
         "suite: few\nversion: 1\nabout: a test\nlag_limit_ms: 60000\ncells: [{output: 32, concurrency: 8, reps: 1}]\n"
     )
-    with headless("--no-traffic", "--nodes", "2") as (_, url):
+    with headless("--no-traffic", "--nodes", "2") as (_, api):
         words = ["-m", "sparkdash", "bench", "gpt-oss-20b", "--suite", str(suite), "--yes"]
-        env = os.environ | {"SPARKDASH_URL": url, "SPARKDASH_BENCH_DIR": str(tmp_path)}
+        env = os.environ | {"SPARKDASH_URL": api.url, "SPARKDASH_BENCH_DIR": str(tmp_path)}
         done = run(words, timeout=200, env=env, text=True)
         assert done.returncode == 0, done.stderr
-        recent = ask(url, "/api/state")["recent"]
+        recent = api.state()["recent"]
     assert {row["profile"] for row in recent} == {"gpt-oss-20b", "gpt-oss-20b@spark2"}

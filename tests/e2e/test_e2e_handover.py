@@ -16,6 +16,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from daemons import ready_engines
 
 from sparkdash.daemon import listeners
 
@@ -101,7 +102,7 @@ def test_clients_that_keep_asking_are_all_answered_over_two_restarts(box: Any, s
     systemd.until_ready()
     assert set(systemd.store) == {listeners.TCP, listeners.UNIX}
     box.post("/api/use", {"profile": "quick"})
-    box.until(lambda state: state["engines"].get("quick", {}).get("state") == "ready")
+    box.until(lambda state: "quick" in ready_engines(state))
     with ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as ends:
         ends.callback(over.set)  # also where something failed: the pool waits for its clients
         asking = [pool.submit(_asks, port, over) for _ in range(CLIENTS)]

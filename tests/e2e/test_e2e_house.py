@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from daemons import ready_engines
+
 PROFILE = "profile: {name}\nengine: sim\nsim: {{load_s: 0.1, memory_gib: 0.1, time_scale: 50}}\n"
 SETTINGS = '\n[any]\neither = ["first", "third"]\n'
-
-
-def ready(state: dict[str, Any]) -> set[str]:
-    return {name for name, engine in state["engines"].items() if engine["state"] == "ready"}
 
 
 def test_a_name_means_what_runs_and_the_box_returns_to_its_default(new_daemon: Callable[..., Any]) -> None:
@@ -21,14 +19,14 @@ def test_a_name_means_what_runs_and_the_box_returns_to_its_default(new_daemon: C
     spark.start()
     for name in ("first", "second"):
         assert spark.sparkdash("use", name, "--yes").returncode == 0
-    assert ready(spark.state()) == {"first", "second"}
+    assert ready_engines(spark.state()) == {"first", "second"}
     assert spark.sparkdash("stop", "--all").returncode == 0
     assert spark.sparkdash("use", "third").returncode == 0  # else the box is left as a person stopped it
     assert {item["id"]: item["root"] for item in spark.get("/v1/models")["data"]}["either"] == "third"
 
     spark.configure(lambda text: 'default = "second"\ndefault_after_s = 1\n' + text)
     spark.post("/api/reload", {})
-    state = spark.until(lambda now: "second" in ready(now))
+    state = spark.until(lambda now: "second" in ready_engines(now))
     assert state["swaps"][0]["cause"] == "default"
     assert state["default"] == {"profile": "second", "after_s": 1.0}
     assert "second, after 1" in spark.sparkdash("status").stdout

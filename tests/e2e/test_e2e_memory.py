@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from daemons import ready_engines
 
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.units import MIB
@@ -26,7 +27,7 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
     daemon.write("whale", tiny("whale") + "memory: {weights_gib: 9000, kv_gib: 0, overhead_gib: 0, source: the test}\n")
     daemon.start()
     daemon.post("/api/use", {"profile": "held"})
-    daemon.until(lambda state: state["engines"].get("held", {}).get("state") == "ready")
+    daemon.until(lambda state: "held" in ready_engines(state))
     return daemon
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import ready_engines
 
 from sparkdash import paths
 from sparkdash.host.processes import leftovers
@@ -46,7 +47,7 @@ def test_an_engine_that_cannot_be_adopted_is_shown_and_stopped_with_all_others(n
     daemon.write("north", NORTH)
     daemon.start()
     daemon.post("/api/use", {"profile": "north"})
-    daemon.until(lambda state: state["engines"].get("north", {}).get("state") == "ready")
+    daemon.until(lambda state: "north" in ready_engines(state))
     daemon.kill()
     daemon.write("north", NORTH + "argz: {}\n")
     daemon.start()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import ready_engines
 
 from sparkdash import paths
 from sparkdash.host.processes import leftovers
@@ -45,22 +46,17 @@ def dies(daemon: Any, *when: object) -> None:
     """North runs, the swap to south begins, and the daemon is gone in the middle of it; `when` is for doomed.py."""
     daemon.start(str(DOOMED), *map(str, when))
     daemon.post("/api/use", {"profile": "north"})
-    daemon.until(lambda state: state["swaps"] and state["engines"].get("north", {}).get("state") == "ready")
+    daemon.until(lambda state: state["swaps"] and "north" in ready_engines(state))
     with suppress(urllib.error.URLError, HTTPException, ConnectionError, json.JSONDecodeError):
         daemon.post("/api/use", {"profile": "south"})
     assert daemon.died() == -signal.SIGKILL
-
-
-def ready(state: dict[str, Any]) -> set[str]:
-    """Profiles whose engine serves."""
-    return {name for name, engine in state["engines"].items() if engine["state"] == "ready"}
 
 
 def comes_back(daemon: Any, expected: set[str]) -> None:
     """One consistent state, no orphan, no lost profile: the other one can be used, and nothing is left at the end."""
     daemon.start()
     # the daemon serves before it has looked at what its predecessor left
-    state = daemon.until(lambda state: state["swap"] is None and ready(state) == expected)
+    state = daemon.until(lambda state: state["swap"] is None and ready_engines(state) == expected)
     assert {profile["name"] for profile in state["profiles"]} == {"north", "south"}
     assert ("north", "user", "done") in [(one["target"], one["cause"], one["outcome"]) for one in state["swaps"]]
     assert engines(daemon) == dict.fromkeys(expected, "ready")

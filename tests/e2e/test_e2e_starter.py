@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import ready_engines
 
 from sparkdash import paths
 from sparkdash.catalog import yaml12
@@ -26,10 +27,6 @@ def launched_elsewhere(container: str, mark: Path) -> str:
     return yaml12.dump(profile | {"starter": {"prepare": prepare, "start": [*run, profile.pop("image"), *serve]}})
 
 
-def ready(name: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda state: state["engines"].get(name, {}).get("state") == "ready"
-
-
 def test_an_engine_of_another_starter_is_prepared_owned_adopted_and_ended(
     new_daemon: Callable[..., Any], tiny: Any, tmp_path: Path
 ) -> None:
@@ -40,7 +37,7 @@ def test_an_engine_of_another_starter_is_prepared_owned_adopted_and_ended(
     assert daemon.sparkdash("use", "ours").returncode == 0
     refused = daemon.sparkdash("use", "theirs")
     assert "sh, which prepares it, ended with 1: no capsule for theirs" in " ".join(refused.stderr.split())
-    assert ready("ours")(daemon.state())  # what cannot be prepared evicts nobody
+    assert "ours" in ready_engines(daemon.state())  # what cannot be prepared evicts nobody
 
     (tmp_path / "capsule").touch()
     assert daemon.sparkdash("use", "theirs").returncode == 0
@@ -52,7 +49,7 @@ def test_an_engine_of_another_starter_is_prepared_owned_adopted_and_ended(
 
     daemon.kill()
     daemon.start()
-    daemon.until(ready("theirs"))
+    daemon.until(lambda state: "theirs" in ready_engines(state))
     assert daemon.post("/v1/chat/completions", {"model": "theirs", "messages": [], "max_tokens": 2})["choices"]
     assert daemon.sparkdash("stop", "theirs").returncode == 0
     assert leftovers.processes_in_containers([id_])[id_] == set()

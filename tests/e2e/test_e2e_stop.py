@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
-import threading
-import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from long_answers import LongAnswer
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(180)]
 
@@ -32,24 +29,6 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
     return daemon.start()
 
 
-def stream(spark: Any, begun: threading.Event) -> str:
-    """A request of some fifty seconds, all of its answer; `begun` is set with its first token, or where it has failed."""
-    body = {"model": "long", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10_000}
-    request = urllib.request.Request(
-        f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            lines = []
-            for line in answer:
-                lines.append(line.decode())
-                if line.startswith(b"data:"):
-                    begun.set()
-            return "".join(lines)
-    finally:
-        begun.set()
-
-
 def sigstop(name: str) -> None:
     told = subprocess.check_output(["podman", "top", name, "hpid"], text=True)
     for pid in told.split()[1:]:
@@ -62,23 +41,23 @@ def pause(name: str) -> None:
 
 
 @contextmanager
-def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[str]]]:
+def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[LongAnswer]]:
     """`long` runs, streams two answers, and is frozen."""
     assert spark.sparkdash("use", "long").returncode == 0
-    begun = [threading.Event(), threading.Event()]
-    with ThreadPoolExecutor(len(begun)) as pool:
-        answers = [pool.submit(stream, spark, each) for each in begun]
-        assert all(each.wait(60) for each in begun)  # one without a token yet would wait for the next `long` instead
-        spark.until(lambda state: state["engines"]["long"]["in_flight"] == len(answers))
-        freeze("sparkdash-long")
-        yield answers
+    answers = [LongAnswer(spark.url, "long") for _ in range(2)]
+    assert all(
+        each.begun.wait(60) for each in answers
+    )  # one without a token yet would wait for the next `long` instead
+    spark.until(lambda state: state["engines"]["long"]["in_flight"] == len(answers))
+    freeze("sparkdash-long")
+    yield answers
 
 
 @pytest.mark.parametrize("freeze", [sigstop, pytest.param(pause, marks=pytest.mark.full)])
 def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     with frozen(spark, freeze) as answers:
         done = spark.sparkdash("stop", "long")
-        cut = [answer.result() for answer in answers]
+        cut = [answer.whole() for answer in answers]
     assert (done.returncode, done.stdout) == (0, "long has stopped.\n")
     assert re.search(r"^drain: waits for 2 requests of long, cut in [34]s$", done.stderr, re.MULTILINE)
     assert re.search(r"^stop: waits for long to end, killed in \d+s$", done.stderr, re.MULTILINE)
@@ -93,7 +72,7 @@ def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, free
 def test_another_profile_takes_the_place_of_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     with frozen(spark, freeze) as answers:
         done = spark.sparkdash("use", "other")
-        cut = [answer.result() for answer in answers]
+        cut = [answer.whole() for answer in answers]
     assert done.returncode == 0, done.stderr
     assert "waits for 2 requests of long, cut in " in done.stderr
     assert all("was cut to make room for other" in each for each in cut)
@@ -109,6 +88,6 @@ def test_who_does_not_wait_any_longer_leaves_the_stop_under_way(spark: Any) -> N
         _, told = stop.communicate(timeout=30)
         spark.until(lambda state: "long" not in state["engines"])
         for answer in answers:
-            answer.result()
+            answer.whole()
     assert "No longer waiting; the engine keeps stopping." in told
     assert spark.containers() == []

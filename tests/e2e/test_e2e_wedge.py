@@ -1,26 +1,24 @@
 """The wedge drill: memory runs out while NVML and podman hang. The guard acts, and everything else stays alive.
 
 What is real: the daemon as a process of its own, its sockets, the engine's process and its death. What is not: /proc
-(the test writes its figures), podman (a stand-in that hangs on demand) and NVML (it never answers).
+(the test writes its figures), podman (the stand-in of tests/faults, which hangs on demand) and NVML (it never answers).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from long_answers import LongAnswer, Pulse
 
 HERE = Path(__file__).parent
+FAULTS = HERE.parent / "faults"
 GIB_KB = 1 << 20
 WITHIN_S = 15.0
 """From the floor's crossing to the engine's end, and for any /health. The guard promises 2 s, which a machine that runs other
@@ -39,7 +37,7 @@ class Wedge:
         self.memory(100)
         self._put("pressure/memory", "some avg10=0.00\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
         program = self.podman / "podman"
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_podman.py"} "$@"\n')
+        program.write_text(f"#!/bin/sh\nPYTHON={sys.executable} HERE={FAULTS}\n{(FAULTS / 'podman.sh').read_text()}")
         program.chmod(0o755)
         daemon.env |= {"PATH": f"{self.podman}:{os.environ['PATH']}", "FAKE_PODMAN": str(self.podman)}
         daemon.env["FAKE_PROC"] = str(self.proc)
@@ -51,11 +49,11 @@ class Wedge:
 
     def wedge(self, *, on: bool) -> None:
         """From now on podman hangs, or no longer."""
-        file = self.podman / "wedged"
-        file.touch() if on else file.unlink(missing_ok=True)
+        file = self.podman / "fault.every"
+        file.write_text("hang") if on else file.unlink(missing_ok=True)
 
     def pid(self, profile: str) -> int:
-        return int(json.loads((self.podman / f"sparkdash-{profile}.json").read_text())["pid"])
+        return int((self.podman / "c" / f"sparkdash-{profile}" / "pid").read_text())
 
     def _put(self, name: str, text: str) -> None:
         file = self.proc / name
@@ -75,54 +73,6 @@ def box(new_daemon: Callable[..., Any], tiny: Any, tmp_path_factory: pytest.Temp
     wedge.wedge(on=False)
 
 
-class Pulse(threading.Thread):
-    """Asks /health again and again, on one connection after another, until told to stop."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self._url = url
-        self._over = threading.Event()
-        self.took_s: list[float] = []
-
-    def run(self) -> None:
-        while not self._over.wait(0.02):
-            began = time.monotonic()
-            with urllib.request.urlopen(f"{self._url}/health", timeout=SOON_S) as answer:
-                assert answer.status == 200
-            self.took_s.append(time.monotonic() - began)
-
-    def __enter__(self) -> Pulse:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-
-class Answer(threading.Thread):
-    """A client with a long answer under way; `begun` is set at its first line."""
-
-    def __init__(self, url: str, model: str) -> None:
-        super().__init__(daemon=True)
-        body = {"model": model, "stream": True, "max_tokens": 1_000_000, "messages": [{"role": "user", "content": "?"}]}
-        self._request = urllib.request.Request(
-            f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        self.begun = threading.Event()
-        self.lines: list[str] = []
-        self.start()
-
-    def run(self) -> None:
-        try:
-            with urllib.request.urlopen(self._request, timeout=SOON_S) as answer:
-                for line in answer:
-                    self.lines.append(line.decode())
-                    self.begun.set()
-        except urllib.error.HTTPError as error:  # refused before a word was said
-            self.lines.append(error.read().decode())
-
-
 def killed_within(box: Wedge, profile: str) -> float:
     """Let memory fall under the floor; seconds until the engine was dead."""
     watch = os.pidfd_open(box.pid(profile))
@@ -135,19 +85,21 @@ def killed_within(box: Wedge, profile: str) -> float:
 
 def test_an_engine_that_serves(box: Wedge) -> None:
     box.daemon.sparkdash("use", "serves")
-    with Pulse(box.daemon.url) as pulse:
-        client = Answer(box.daemon.url, "serves")
-        assert client.begun.wait(SOON_S)
-        box.wedge(on=True)
-        assert killed_within(box, "serves") < WITHIN_S, "the guard waited for podman"
-        state = box.daemon.until(lambda s: s["engines"]["serves"]["state"] == "failed", SOON_S)
-        client.join(SOON_S)
-        later = box.daemon.until(lambda s: s["sample"] and s["sample"]["at"] > state["at"] + 1, SOON_S)
+    pulse = Pulse(int(box.daemon.url.rpartition(":")[2]))
+    pulse.start()
+    client = LongAnswer(box.daemon.url, "serves")
+    assert client.begun.wait(SOON_S)
+    box.wedge(on=True)
+    assert killed_within(box, "serves") < WITHIN_S, "the guard waited for podman"
+    state = box.daemon.until(lambda s: s["engines"]["serves"]["state"] == "failed", SOON_S)
+    told = client.whole()
+    later = box.daemon.until(lambda s: s["sample"] and s["sample"]["at"] > state["at"] + 1, SOON_S)
+    pulse.end()
     assert state["engines"]["serves"]["failure"]["code"] == "memory_guard"
     assert [kill["profile"] for kill in state["guard"]["kills"]] == ["serves"]
-    assert "The memory guard killed serves" in "".join(client.lines[-6:])
+    assert "The memory guard killed serves" in told
     assert later["sample"]["memory"]["available"] == 4 << 30
-    assert max(pulse.took_s) < WITHIN_S
+    assert pulse.longest < WITHIN_S
     told = box.daemon.sparkdash("status").stdout
     assert "The memory guard killed serves: 4.0 GiB were available" in " ".join(told.split())
 

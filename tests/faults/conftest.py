@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
-import select
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -19,6 +16,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from long_answers import Pulse
 from serving import deserted
 
 from sparkdash import listen
@@ -47,7 +45,6 @@ HERE = Path(__file__).parent
 FASTER = 10
 ALIVE_S = 20.0
 """Longest that /health may take here: whoever waits for a podman that hangs waits for ten minutes."""
-LOOK_EVERY_S = 0.02
 HUNG_S = 0.5
 """When a call that hangs is given up; the others have all the time that the daemon gives them, however busy the machine."""
 
@@ -89,40 +86,6 @@ class RoomyBox:
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-class Pulse(threading.Thread):
-    """Somebody who asks /health all the time, from a thread of his own.
-
-    `longest` counts looks of LOOK_EVERY_S that brought no answer: while the whole process stands still, as it may on a busy
-    machine, nobody looks.
-    """
-
-    def __init__(self, port: int) -> None:
-        super().__init__(daemon=True)
-        self._port = port
-        self._over = threading.Event()
-        self.longest = 0.0
-        self.answers = 0
-
-    def run(self) -> None:
-        line = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        while not self._over.is_set():
-            waited = 0.0
-            line.request("GET", "/health")
-            while not select.select([line.sock], [], [], LOOK_EVERY_S)[0]:
-                waited += LOOK_EVERY_S
-            answer = line.getresponse()
-            assert answer.status == 200
-            answer.read()
-            self.longest = max(self.longest, waited)
-            self.answers += 1
-            self._over.wait(0.02)
-        line.close()
-
-    def end(self) -> None:
-        self._over.set()
-        self.join()
 
 
 @dataclass

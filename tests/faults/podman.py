@@ -141,8 +141,8 @@ def rm(words: list[str]) -> None:
 def wait(words: list[str]) -> None:
     _, (name,) = parsed(words)
     folder = place(name)
-    while not ended(folder, 60):
-        pass
+    while not ended(folder, 60) or os.path.exists(f"{CONTAINERS[:-1]}fault.every"):  # by then it may hang
+        time.sleep(0.01)
     try:
         print(read(folder, "exit"))
     except FileNotFoundError:  # it was removed

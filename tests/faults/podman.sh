@@ -1,7 +1,7 @@
 # A stand-in for podman whose containers are processes, and which fails where a test says so.
 #
 # State lives in the folder named by FAKE_PODMAN, a container's in c/NAME. A file `fault.VERB` there makes that verb
-# misbehave: `hang`, an exit code (`125`, with the file's other lines on stderr), `silent` (it does its work and loses its
+# misbehave, and `fault.every` all: `hang`, an exit code (`125`, with the file's other lines on stderr), `silent` (it does its work and loses its
 # output), `garbage`, `killed`. Every call is written to `calls`.
 #
 # A test calls it thirty times, mostly to look: those verbs are a shell's, which starts in a twentieth of Python's time.
@@ -10,12 +10,13 @@
 case $1 in --log-level*) shift ;; esac
 printf '%s\n' "$*" >>"$FAKE_PODMAN/calls"
 verb=$1 fault=$FAKE_PODMAN/fault.$1
+[ -e "$fault" ] || fault=$FAKE_PODMAN/fault.every
 if [ -e "$fault" ]; then
     how=
     { { read -r how; told=$(while IFS= read -r line || [ "$line" ]; do printf '%s\n' "$line"; done); } <"$fault"; } 2>/dev/null
     case $how in
     '') ;; # it was taken away this moment
-    hang) exec /bin/sleep 600 ;;
+    hang) while [ -e "$fault" ]; do /bin/sleep 0.2; done ;;
     killed) kill -9 $$ ;;
     garbage) printf '{"Id": [not json\0\033[31m\n'; exit 0 ;;
     silent) exec >/dev/null 2>&1 ;;

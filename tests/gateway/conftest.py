@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from leaping import LeapingClock
 from scripted import FakeEngine, engine_on_a_socket
 from serving import deserted
+from simulated import serving
 
 from sparkdash import listen
 from sparkdash.api.answers import BenchPlan, SettingList
@@ -27,8 +27,6 @@ from sparkdash.catalog.catalog import summarize
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, IncidentList
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
-from sparkdash.domain.images import Inventory
-from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.request import Request, RequestState
@@ -41,8 +39,6 @@ from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.settings import Settings
-from sparkdash.sim import http_server
-from sparkdash.sim.app import App
 from sparkdash.supervisor.leasing import QueuePlace
 from sparkdash.upstream import Upstream
 
@@ -50,16 +46,6 @@ SSE = Path(__file__).parent.parent / "data" / "sse"
 
 
 # --- what the gateway is handed ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class FakeLease:
-    profile: Profile
-    engine: Engine
-    url: str
-    headers: Mapping[str, str]
-    names: tuple[str, ...]
-    lost: asyncio.Future[SparkdashError]
 
 
 class FakeCatalog:
@@ -71,14 +57,7 @@ class FakeCatalog:
         self.profiles = {
             p.name: p
             for p in (
-                Profile(
-                    name="alpha",
-                    about="the first",
-                    engine=EngineKind.VLLM,
-                    serves=("coder",),
-                    image="img:1",
-                    context=32768,
-                ),
+                Profile(name="alpha", engine=EngineKind.VLLM, serves=("coder",), image="img:1", context=32768),
                 Profile(name="beta/fast", engine=EngineKind.VLLM, request={"temperature": 0.1, "top_k": 5}),
                 Profile(name="huge", engine=EngineKind.VLLM, cannot_run="needs two boxes"),
             )
@@ -120,8 +99,7 @@ class FakeSupervisor:
         """The newest lease's."""
         self.leases: list[str] = []
         self.asks: list[dict[str, Any]] = []
-        """Purpose and owner of each lease."""
-        self.batch: list[bool] = []
+        """What each lease was asked for with."""
         self.open = 0
         self.unwell: list[BaseException] = []
         self.calls: list[tuple[str, Any]] = []
@@ -144,11 +122,10 @@ class FakeSupervisor:
 
     @asynccontextmanager
     async def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[QueuePlace], None], batch: bool = False, **asks: Any
-    ) -> AsyncIterator[FakeLease]:
+        self, name: str, *, request_id: str, on_wait: Callable[[QueuePlace], None], **asks: Any
+    ) -> AsyncIterator[SimpleNamespace]:
         self.leases.append(name)
         self.asks.append(asks)
-        self.batch.append(batch)
         self.open += 1
         self.arrived.set()
         try:
@@ -173,13 +150,15 @@ class FakeSupervisor:
             self.left.clear()
             await self.left.wait()
 
-    def _grant(self, name: str) -> FakeLease:
+    def _grant(self, name: str) -> SimpleNamespace:
         profile = self.catalog.find("alpha" if name == "auto" else name)
         names = self.names if self.names is not None else (profile.name, *profile.serves)
         url = self.urls.pop(0) if self.urls else self.url_of.get(profile.name, self.url)
         self.lost = asyncio.get_running_loop().create_future()
         engine = ready(profile.name).replace(container=self.container, nodes=self.nodes)
-        return FakeLease(profile, engine, url, self.headers, names, self.lost)
+        return SimpleNamespace(
+            profile=profile, engine=engine, url=url, headers=self.headers, names=names, lost=self.lost
+        )
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         if self.error:
@@ -283,12 +262,7 @@ class House:
 
 
 @asynccontextmanager
-async def living_house(
-    engine: FakeEngine,
-    settings: Settings,
-    inventory: Callable[[Sequence[ProfileSummary]], Awaitable[Inventory]] | None = None,
-    memory: Callable[[], Awaitable[MemoryAccount]] | None = None,
-) -> AsyncIterator[House]:
+async def living_house(engine: FakeEngine, settings: Settings) -> AsyncIterator[House]:
     catalog = FakeCatalog()
     info = DaemonInfo(
         version="0", host="h", pid=1, started_at=1000.0, runtime="fake", url="http://127.0.0.1:0/v1", simulated=False
@@ -301,11 +275,11 @@ async def living_house(
     recorded: list[Request] = []
     done: list[tuple[str, Any]] = []
 
-    async def reload() -> None:
-        done.append(("reload", None))
+    def noted(what: str) -> Callable[..., Any]:
+        async def note(*given: Any) -> None:
+            done.append((what, *given))
 
-    async def resume(run: str) -> None:
-        done.append(("resume", run))
+        return note
 
     async def start_run(wish: StartRunBody) -> BenchPlan:
         done.append(("start", *wish.profiles, wish.suite, wish.begin))
@@ -319,9 +293,6 @@ async def living_house(
         done.append(("setting", *wish.key, wish.value))
         return await settings_list()
 
-    async def shutdown(stop: bool) -> None:
-        done.append(("shutdown", stop))
-
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(Upstream())
         deps = Deps(
@@ -331,15 +302,13 @@ async def living_house(
             catalog=lambda: catalog,
             settings=settings,
             body_budget=BodyBudget(settings.bodies_limit_mib),
-            reload=reload,
-            shutdown=shutdown,
+            reload=noted("reload"),
+            shutdown=noted("shutdown"),
             record=recorded.append,
-            resume=resume,
+            resume=noted("resume"),
             start_run=start_run,
             settings_list=settings_list,
             change_setting=change_setting,
-            inventory=inventory,
-            memory=memory,
         )
         app = Gateway(deps)
         server = listen.Server(app.serve)
@@ -389,21 +358,11 @@ async def waiting(house: House) -> AsyncIterator[House]:
 
 
 @asynccontextmanager
-async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIterator[App]:
+async def simulated_engine(house: House) -> AsyncIterator[None]:
     """A simulated vLLM behind the house's gateway."""
-    profile = Profile(name="alpha", engine=EngineKind.SIM, context=65536, sim=spec or SimSpec(kv_tokens=10**6))
-    app = App(profile, LeapingClock())
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    site = await http_server.serve_http(app.handle, sock)
-    running = asyncio.create_task(app.engine.run())
-    house.supervisor.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    try:
-        yield app
-    finally:
-        running.cancel()
-        site.close()
-        await asyncio.gather(running, return_exceptions=True)
+    profile = Profile(name="alpha", engine=EngineKind.SIM, context=65536, sim=SimSpec(kv_tokens=10**6))
+    async with serving(profile, clock=LeapingClock()) as (_, house.supervisor.url):
+        yield
 
 
 # --- data -------------------------------------------------------------------------------------------------------
@@ -429,8 +388,4 @@ def streams() -> list[str]:
 @pytest.fixture
 def tools() -> SimpleNamespace:
     """Names of this file for test modules."""
-    return SimpleNamespace(
-        living_house=living_house,
-        simulated_engine=simulated_engine,
-        ready=ready,
-    )
+    return SimpleNamespace(living_house=living_house, simulated_engine=simulated_engine, ready=ready)

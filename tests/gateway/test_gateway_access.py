@@ -200,7 +200,7 @@ async def test_a_keys_class_holds_where_the_client_names_none(locked: Locked) ->
         ):
             headers = {"x-api-key": secret, **({"x-sparkdash-priority": priority} if priority else {})}
             await locked.house.client.post(path, json=body, headers=headers)
-    assert locked.house.supervisor.batch == [True, False, True, *[False] * 3]
+    assert [ask["batch"] for ask in locked.house.supervisor.asks] == [True, False, True, *[False] * 3]
     assert [ask["autocomplete"] for ask in locked.house.supervisor.asks] == [*[False] * 3, True, False, True]
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.gateway.http.headers import headers_for_client, headers_for_engine
+from sparkdash.gateway.http.headers import headers_for_client
 from sparkdash.gateway.protocol.peek import PeekedBody, peek_body
 from sparkdash.gateway.protocol.prepare import Edits, rewrite_body
 from sparkdash.gateway.protocol.problems import client_status, error_body, is_permanent, stream_error_body
-from sparkdash.gateway.protocol.route import Dialect, find_route
+from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.relay.request_row import client_name
 
 JSON = "application/json"
@@ -114,39 +114,6 @@ def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
         peek_body(body, kind)
     except AdmissionError as error:
         assert error.status == 400  # noqa: PT017 - either way is right
-
-
-@pytest.mark.parametrize(
-    ("path", "dialect", "generates"),
-    [
-        ("/v1/chat/completions", Dialect.CHAT, True),
-        ("/v1/completions", Dialect.COMPLETIONS, True),
-        ("/v1/responses", Dialect.RESPONSES, True),
-        ("/v1/messages", Dialect.MESSAGES, True),
-        ("/v1/messages/count_tokens", Dialect.MESSAGES, False),
-        ("/v1/responses/resp_1/cancel", Dialect.OTHER, False),
-        ("/v1/audio/speech", Dialect.OTHER, False),
-    ],
-)
-def test_dialects(path: str, dialect: Dialect, generates: bool) -> None:
-    route = find_route(path)
-    assert route is not None
-    assert (route.dialect, route.generates) == (dialect, generates)
-
-
-@pytest.mark.parametrize("path", ["/sleep", "/metrics", "/v1", "/v1/a/../../sleep", "/v1/%2e%2e/x", "/v1/a\\b", ""])
-def test_no_route(path: str) -> None:
-    assert find_route(path) is None
-
-
-def test_headers_named_by_connection_do_not_cross() -> None:
-    """In both directions; duplicates of others do."""
-    sent = [(b"connection", b"close, X-Mine"), (b"x-mine", b"1"), (b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
-    data = (b"content-type", b"application/json; charset=utf-8")
-    assert headers_for_engine(sent, {"X-A": "own"}, b"close, X-Mine") == [(b"X-A", b"own")]
-    assert headers_for_engine(sent, {}, b"close, X-Mine") == [(b"x-a", b"1"), (b"x-a", b"2")]
-    kept = headers_for_client([*sent, data], stream=False)
-    assert kept == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h"), data]
 
 
 @pytest.mark.parametrize(

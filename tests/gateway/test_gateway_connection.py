@@ -1,4 +1,4 @@
-"""One connection to an engine: every framing, cut anywhere; whatever an engine may send that is no answer; who waits for whom."""
+"""One connection to an engine: every framing, cut anywhere; whatever an engine may send that is no answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.errors import UpstreamError
-from sparkdash.listen import Server
-from sparkdash.upstream import EngineRequest, EngineResponse, Upstream
+from sparkdash.upstream import EngineResponse, Upstream
 from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, EngineConnection
-from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders
-from sparkdash.wire.connection import MOST
 
 PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
 CUTS = st.lists(st.integers(0, 600), max_size=12)
@@ -137,33 +134,6 @@ async def test_trailers_are_no_headers() -> None:
     assert [name.lower() for name, _ in answer.headers] == [b"content-type", b"transfer-encoding"]
 
 
-async def test_an_engine_that_says_the_same_again_is_understood_once() -> None:
-    """But for the length of what it says; and whatever else it changes is another head."""
-    made, _ = connection()
-    heads = []
-    for headers, length in (
-        (b"Content-Type: application/json; a=b\r\nContent-Length: 3\r\n", 3),
-        (b"Content-Type: application/json; a=b\r\ncontent-length: 5\r\n", 5),
-        (b"Content-Type: application/json; a=b\r\nTransfer-Encoding: chunked\r\n", None),
-        (b"Content-Type: text/plain\r\nContent-Length: 3\r\n", 3),
-        (b"Content-Length: 3\r\n", 3),
-    ):
-        body = b"0\r\n\r\n" if length is None else b"x" * length
-        asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
-        await asyncio.sleep(0)
-        made.data_received(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + body)
-        await asking
-        answer = EngineResponse(made)
-        assert (answer.length, answer.ends_with_connection) == (length, False)
-        assert not [name for name, _ in answer.headers if name == b"content-length"]
-        heads.append(answer.head)
-        made.renew()
-    assert heads[0] is heads[1]
-    assert len({id(head) for head in heads}) == 4
-    kinds = [head.content_type for head in heads[1:]]
-    assert kinds == ["application/json", "application/json", "text/plain", "application/octet-stream"]
-
-
 @settings(max_examples=100)
 @given(PIECES, st.sampled_from(["chunked", "length"]), CUTS, st.integers(0, 400), st.booleans())
 def test_an_answer_that_stops_is_an_error(
@@ -214,15 +184,6 @@ async def test_what_was_not_asked_for_is_not_read() -> None:
     assert socket.closing
 
 
-async def test_an_answer_to_head_has_no_body() -> None:
-    made, _ = connection()
-    asking = asyncio.create_task(made.ask(b"HEAD / HTTP/1.1\r\n\r\n", b"", bodiless=True))
-    await asyncio.sleep(0)
-    made.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
-    await asking
-    assert await made.piece() == b""
-
-
 async def test_what_nobody_takes_stays_with_the_engine() -> None:
     """Reading stops at the limit, and goes on when it was taken; whoever is poured to may stop it, too."""
     made, socket = connection()
@@ -266,25 +227,6 @@ async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:
 # --- on a real socket ---------------------------------------------------------------------------------------------
 
 
-async def test_an_upload_ends_when_the_engine_has_read_enough(upstream: Upstream) -> None:
-    """The client sees the refusal, not a broken pipe; the rest of the upload is not waited for."""
-
-    over = asyncio.Event()
-
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 3\r\n\r\nbig")
-        await over.wait()
-        writer.transport.abort()
-
-    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
-    async with server, asyncio.timeout(60):
-        with await upstream.open(EngineRequest("POST", url), b"x" * 64_000_000) as answer:
-            assert (answer.status, await answer.read()) == (413, b"big")
-        over.set()
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -314,91 +256,3 @@ async def test_origins_without_connections_are_forgotten(
     async with asyncio.timeout(60):
         await pool._all_closed.wait()
     assert (pool._origins, pool._timer) == ({}, None)
-
-
-ANSWER = ResponseHeaders([(b"content-length", b"0")])
-ASK = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-class Handed:
-    """An application that answers at once, and remembers whom."""
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-
-    async def serve(self, line: RequestChannel) -> None:
-        self.begun.append(line.head.path)
-        line.start(200, ANSWER)
-        line.finish(b"")
-
-
-class Client(asyncio.Transport):
-    """A connection to a server, and what was said on it."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__()
-        self.heard = b""
-        self.wire: Any = ClientConnection(server.state)
-        self.wire.connection_made(self)
-
-    def write(self, data: Any) -> None:
-        self.heard += data
-
-    def is_closing(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-
-async def test_the_connections_of_a_server_share_its_turns() -> None:
-    """Each is answered; one whose client left while it waited holds up nobody."""
-    app = Handed()
-    server = Server(app.serve)
-    clients = [Client(server) for _ in range(3 * MOST)]
-    for number, client in enumerate(clients):
-        client.wire.data_received(ASK % number)
-    clients[-1].wire.connection_lost(None)
-    await asyncio.sleep(0)
-    assert app.begun == [f"/{number}" for number in range(MOST)]
-    for _ in range(4):
-        await asyncio.sleep(0)
-    assert app.begun == [f"/{number}" for number in range(3 * MOST)]
-    assert [client.heard[:15] for client in clients] == [b"HTTP/1.1 200 OK"] * (3 * MOST - 1) + [b""]
-    for client in clients[:-1]:
-        client.wire.connection_lost(None)
-
-
-class Closing(Client):
-    closing = False
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        if not self.closing:
-            self.closing = True
-            asyncio.get_running_loop().call_soon(self.wire.connection_lost, None)
-
-
-async def test_a_connection_that_was_accepted_as_the_server_ends_is_answered() -> None:
-    """The loop makes its protocol in the turn after; by then the server had ended, and the request with it."""
-
-    async def serve(line: RequestChannel) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0)
-        line.start(200, ANSWER)
-        line.finish(b"")
-
-    server, loop, clients = Server(serve, linger_s=60), asyncio.get_running_loop(), list[Closing]()
-
-    def accepted() -> None:
-        clients.append(Closing(server))
-        loop.call_soon(clients[0].wire.data_received, ASK % 1)
-
-    loop.call_soon(accepted)
-    await server.state.shut_down(60)
-    assert clients[0].heard.startswith(b"HTTP/1.1 200 ")

@@ -96,7 +96,7 @@ async def test_stop_cancel_reload(house: Any) -> None:
         ("cancel", None),
         ("extend_load", "alpha"),
     ]
-    assert house.done == [("reload", None)]
+    assert house.done == [("reload",)]
 
 
 async def test_toggle_marks_and_flips(house: Any) -> None:

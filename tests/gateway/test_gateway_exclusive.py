@@ -32,6 +32,7 @@ def test_a_holder_that_stops_renewing_has_let_go() -> None:
 
 
 def test_who_waits_is_told_when_to_come_back() -> None:
+    """A holder that is silent may have been killed long before it expected to be done: then the time until it has let go."""
     now = [100.0]
     exclusive = Exclusive(lambda: now[0])
     exclusive.take("sparkdash bench (seeds)", 300)
@@ -39,14 +40,7 @@ def test_who_waits_is_told_when_to_come_back() -> None:
     with pytest.raises(AdmissionError, match=r"sparkdash bench \(seeds\)") as refused:
         exclusive.take("another")
     assert refused.value.retry_after == 295
-
-
-def test_of_a_holder_that_is_silent_the_time_is_told_after_which_it_has_let_go() -> None:
-    """The holder may have been killed hours before it expected to be done."""
-    now = [100.0]
-    exclusive = Exclusive(lambda: now[0])
-    exclusive.take("sparkdash bench (seeds)", 9000)
-    now[0] += 11
+    now[0] += 6
     with pytest.raises(AdmissionError, match="silent for 11 s; after 4 s more, the box is free") as refused:
         exclusive.admit(None)
     assert refused.value.retry_after == TTL_S - 11

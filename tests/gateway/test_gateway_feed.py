@@ -14,7 +14,6 @@ from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.gateway.http import event_feed
-from sparkdash.settings import Settings
 
 
 @asynccontextmanager
@@ -166,13 +165,13 @@ NAME = "web\x1b[2Jui"
 FOUND = MemoryAccount(at=1.0, total=10, holdings=(Holding(kind=Holder.CONTAINER, name=NAME, bytes=10),))
 
 
-async def test_the_account_is_told_as_it_is(engine: Any, tools: Any) -> None:
+async def test_the_account_is_told_as_it_is(house: Any) -> None:
     """Names come from outside and stay what they are; JSON escapes what would steer a terminal."""
 
     async def memory() -> MemoryAccount:
         return FOUND
 
-    async with tools.living_house(engine, Settings(), memory=memory) as house:
-        answer = await house.client.get("/api/memory")
+    house.rebuild(memory=memory)
+    answer = await house.client.get("/api/memory")
     assert MemoryAccount.model_validate_json(answer.content) == FOUND
     assert b"\x1b" not in answer.content

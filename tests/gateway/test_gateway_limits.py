@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.request import RequestState
-from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 from sparkdash.wire import connection
@@ -127,17 +126,6 @@ class TestRoom:
             async with house.client.stream("POST", CHAT, content=HALF) as other:
                 assert other.status_code == 200
                 go_on.set()
-
-
-def test_room_is_given_back_once() -> None:
-    budget = BodyBudget(1)
-    with budget.share() as share:
-        share.reserve(100)
-        share.reserve(50)
-        assert budget.taken == 150
-        share.release()
-        assert budget.taken == 0
-    assert budget.taken == 0
 
 
 class TestStuckClients:

@@ -90,7 +90,7 @@ def heard(dialect: Dialect, pieces: list[bytes]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("ends", ["crlf", "cr", "mixed"])
+@pytest.mark.parametrize("ends", ENDS)
 def test_what_is_read_of_a_stream_does_not_depend_on_its_line_ends(
     recorded_body: Any, streams: list[str], ends: str
 ) -> None:
@@ -102,7 +102,7 @@ def test_what_is_read_of_a_stream_does_not_depend_on_its_line_ends(
             assert heard(dialect, pieces) == expected, (name, pieces[0][-20:])
 
 
-@pytest.mark.parametrize("ends", ["crlf", "cr", "mixed"])
+@pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize(
     "error",
     [
@@ -148,8 +148,9 @@ def test_the_counts_are_taken_out_whatever_field_comes_with_them(field: bytes, e
 
 @pytest.mark.parametrize("ends", ["lf", "crlf", "cr"])
 def test_a_whole_frame_leaves_at_once_with_any_line_end(ends: str) -> None:
-    """The text is not held back until the next one comes."""
+    """With the chunk that ends it, as the same object: the text is not held back until the next one comes."""
     splice, frame = WithoutUsage(), ended(BEFORE, ends)
+    assert splice.feed(frame) is frame
     assert splice.feed(frame[:9]) == b""
     assert splice.feed(frame[9:]) == frame
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from scripted import streaming
-
-from sparkdash.errors import EngineError
-from sparkdash.settings import Settings
 
 if TYPE_CHECKING:
     import openai
@@ -22,13 +18,7 @@ pytestmark = pytest.mark.usefixtures("openai_sdk")
 async def client(house: Any) -> AsyncIterator[openai.AsyncOpenAI]:
     import openai
 
-    made = openai.AsyncOpenAI(
-        base_url=house.base + "/v1",
-        api_key="sk-local",
-        max_retries=1,
-        http_client=httpx.AsyncClient(verify=False),
-    )
-    async with made:
+    async with openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="sk-local", max_retries=1) as made:
         yield made
 
 
@@ -55,25 +45,6 @@ async def test_a_death_in_the_stream_is_an_error_with_its_words(house: Any, clie
     stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
     with pytest.raises(openai.APIError, match="broke off in the middle"):
         [chunk async for chunk in stream]
-
-
-class TestWaiting:
-    """Headers go out at once; patience.py has the SDKs that wait and are answered."""
-
-    @pytest.fixture
-    def settings(self) -> Settings:
-        return Settings(hold_headers_s=0)
-
-    async def test_a_failed_load_reaches_the_client(self, house: Any, client: Any) -> None:
-        import openai
-
-        house.supervisor.gate.clear()
-        stream = await client.chat.completions.create(model="alpha", messages=[], stream=True)
-        house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")
-        house.supervisor.gate.set()
-        with pytest.raises(openai.APIError, match="did not come up") as caught:
-            [chunk async for chunk in stream]
-        assert caught.value.code == "invalid_request_error"
 
 
 async def test_a_response_whose_engine_dies_ends_in_a_clear_error(house: Any, client: Any, recorded_body: Any) -> None:

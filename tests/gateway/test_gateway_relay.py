@@ -67,6 +67,8 @@ async def test_an_answered_request_leaves_nothing_to_the_collector(house: Any, s
 
 
 async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> None:
+    """Those that a Connection header names too, in both directions."""
+    house.engine.script = answering(b"{}", connection="X-Mine", x_mine="1", x_own="1")
     house.supervisor.headers = {"Authorization": "Bearer engine-key"}
     sent = [
         ("authorization", "Bearer mine"),
@@ -77,7 +79,8 @@ async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> Non
         ("x-hop", "1"),
         ("x-session-affinity", "s1"),
     ]
-    await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=sent)
+    reply = await house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=sent)
+    assert ("x-mine" in reply.headers, reply.headers["x-own"]) == (False, "1")
     got = house.engine.seen[0].headers
     assert got["authorization"] == "Bearer engine-key"
     assert got["x-session-affinity"] == "s1"
@@ -107,7 +110,8 @@ async def test_paths_are_relayed_as_engines_know_them(house: Any, path: str, ups
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/v1/models", "/metrics", "/sleep", "/v1/../sleep", "/v1/%2e%2e/sleep", "/nope", "/v1x"]
+    "path",
+    ["/api/v1/models", "/metrics", "/sleep", "/v1/../sleep", "/v1/%2e%2e/sleep", "/nope", "/v1x", "/v1", "/v1/a\\b"],
 )
 async def test_an_unknown_path_is_a_json_404(house: Any, path: str) -> None:
     """Clients that probe for other servers get a 404 with an error object, and no engine hears of it."""
@@ -255,14 +259,6 @@ async def test_an_unknown_model_is_a_404_with_the_nearest_names(house: Any) -> N
     assert (await house.ended()).error == "model_not_found"
 
 
-async def test_errors_on_messages_have_anthropics_shape(house: Any) -> None:
-    """Claude Code reads `type: error` and its own words."""
-    reply = await house.client.post("/v1/messages", json={"model": "alphq"})
-    assert reply.status_code == 404
-    body = reply.json()
-    assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
-
-
 async def test_a_compressed_body_is_refused_in_plain_words(house: Any) -> None:
     plain = json.dumps({"model": "alpha", "messages": []}).encode()
     coded = {"content-type": "application/json", "content-encoding": "gzip"}
@@ -392,19 +388,23 @@ async def test_an_error_under_a_200_is_one(house: Any, body: bytes, error: str) 
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "error"),
     [
-        b'{"error":null,"choices":[{"message":{"content":"a"}}]}',
-        b'{"error": "", "choices":[]}',
-        b'{"choices":[{"message":{"content":"{\\"error\\":{}}"}}]}',
-        b'{"data":[{"error":{"message":"of one of many"}}]}',
+        (b'{"error":null,"choices":[{"message":{"content":"a"}}]}', None),
+        (b'{"error": "", "choices":[]}', None),
+        (b'{"choices":[{"message":{"content":"{\\"error\\":{}}"}}]}', None),
+        (b'{"data":[{"error":{"message":"of one of many"}}]}', None),
+        (b'\n\n {"id":1}', None),
+        (b" \n", None),
+        (b'{"error":{"message":"This model\'s maximum context length is 9 tokens","code":400}}', "engine_error"),
     ],
 )
-async def test_an_answer_that_has_the_word_is_none(house: Any, body: bytes) -> None:
+async def test_an_answer_is_not_taken_for_a_bad_one(house: Any, body: bytes, error: str | None) -> None:
+    """That it has the word says nothing; blanks may be sent before a body; an error that blames the request is an answer."""
     house.engine.script = answering(body)
-    await house.chat()
+    assert (await house.chat()).content == body
     row = await house.ended()
-    assert (row.state, row.error) == (RequestState.DONE, None)
+    assert (row.state, row.error) == (RequestState.FAILED if error else RequestState.DONE, error)
 
 
 async def test_an_engines_odd_word_for_its_error_does_not_break_the_feed(house: Any) -> None:

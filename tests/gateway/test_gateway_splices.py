@@ -93,14 +93,6 @@ def test_a_recorded_stream_loses_the_counts_and_nothing_else(recorded_body: Any,
         assert through(WithoutUsage(), cut(body, random.Random(seed))) == told, name
 
 
-def test_a_whole_frame_is_never_held_back() -> None:
-    """The frame leaves with the chunk that ends it, as the same object."""
-    splice, frame = WithoutUsage(), b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
-    assert splice.feed(frame) is frame
-    assert splice.feed(frame + frame[:9]) == frame
-    assert splice.feed(frame[9:]) == frame
-
-
 def test_an_endless_frame_is_not_collected() -> None:
     splice, long = WithoutUsage(), b"data: " + b"x" * FRAME_LIMIT
     assert splice.feed(long) == long

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.gateway.protocol.route import Dialect
@@ -18,11 +18,11 @@ def dialect_of(name: str) -> Dialect:
     return next(Dialect(word) for word in name.split("-") if word in {*Dialect})
 
 
-def fed(name: str, body: bytes, cuts: list[int]) -> Tap:
-    """A tap that got `body` cut at these places; the clock ticks once per piece."""
-    tap, edges = Tap(dialect_of(name)), sorted({0, len(body), *(cut % len(body) for cut in cuts)})
-    for tick, (start, end) in enumerate(pairwise(edges)):
-        tap.feed(body[start:end], float(tick))
+def fed(*pieces: bytes, dialect: Dialect = Dialect.CHAT, stream: bool = True) -> Tap:
+    """A tap that got these pieces, one each second from 1 on."""
+    tap = Tap(dialect, stream=stream)
+    for second, piece in enumerate(pieces, 1):
+        tap.feed(piece, float(second))
     return tap
 
 
@@ -52,63 +52,37 @@ def test_the_first_and_the_last_text_are_found_in_every_dialect(recorded_body: A
         assert (tap.first, tap.last) == (bearing[0], bearing[-1]), name
 
 
-@given(cuts=st.lists(st.integers(min_value=0, max_value=10**6), max_size=60), which=st.integers(0, 10**6))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_counts_do_not_depend_on_where_the_stream_is_cut(
-    recorded_body: Any, streams: list[str], cuts: list[int], which: int
-) -> None:
-    name = streams[which % len(streams)]
-    body = recorded_body(name)
-    whole, cut = fed(name, body, []), fed(name, body, cuts)
-    assert cut.usage() == whole.usage()
-    assert (cut.finish_reason, cut.failed, cut.between_frames) == (whole.finish_reason, whole.failed, True)
-    assert cut.first is not None
-
-
-def test_a_pattern_that_is_cut_in_two_is_found() -> None:
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b'data: {"choices":[{"delta":{"conte', 1.0)
-    tap.feed(b'nt":"x"}}]}\r\n\r\n', 2.0)
-    assert (tap.first, tap.last) == (2.0, 2.0)
+def usage(**counts: Any) -> bytes:
+    """The event of a chat that brings the counts."""
+    return b"data: " + json.dumps({"choices": [], "usage": counts}).encode() + b"\n\n"
 
 
 @pytest.mark.parametrize("count", [10**26, 2**63, 10**12 - 1, -5, True, "7", 1e26])
 def test_a_count_that_cannot_be_is_unknown(count: object) -> None:
     """A sum of it would spoil every counter, and no database holds it."""
-    tap = Tap(Dialect.CHAT)
-    event = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count}}
-    tap.feed(b"data: " + json.dumps(event).encode() + b"\n\n", 1.0)
-    assert tap.usage() == TokenUsage(prompt=4, completion=None)
+    assert fed(usage(prompt_tokens=4, completion_tokens=count)).usage() == TokenUsage(prompt=4, completion=None)
 
 
 def test_a_text_that_looks_like_json_is_no_usage() -> None:
     """Inside a string every quote is escaped, so a model that talks about usage changes no count."""
     body = json.dumps({"choices": [{"delta": {"content": '"usage":{"completion_tokens":9}'}}]})
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b"data: " + body.encode() + b"\n\n", 1.0)
-    assert tap.usage() == TokenUsage()
+    assert fed(b"data: " + body.encode() + b"\n\n").usage() == TokenUsage()
 
 
 def test_several_events_in_one_chunk_and_spaces_after_colons() -> None:
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n' * 5, 1.0)
-    tap.feed(b'data: {"choices": [{"delta": {"content": "b"}}]}\n\n', 3.0)
-    tap.feed(b'data: {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 11}}\n\ndata: [DONE]\n\n', 4.0)
-    usage = tap.usage()
-    assert usage == TokenUsage(prompt=4, cached=None, completion=11)
-    assert tap.decode_tok_s(usage.completion) == (11 - 1) / (3.0 - 1.0)
+    text = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
+    tap = fed(text * 5, b": ping\n\n", text, usage(prompt_tokens=4, completion_tokens=11) + b"data: [DONE]\n\n")
+    assert tap.usage() == TokenUsage(prompt=4, cached=None, completion=11)
+    assert tap.decode_tok_s(11) == (11 - 1) / (3.0 - 1.0)
+
+
+TEXT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 
 
 @pytest.mark.parametrize("completion", [None, 0, 1])
 def test_no_rate_without_counts(completion: int | None) -> None:
     """Chunks are never counted in place of tokens."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', 1.0)
-    tap.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', 2.0)
-    assert tap.decode_tok_s(completion) is None
-
-
-TEXT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    assert fed(TEXT, TEXT).decode_tok_s(completion) is None
 
 
 def test_the_tail_is_bounded() -> None:
@@ -122,11 +96,7 @@ def test_the_tail_is_bounded() -> None:
 
 def test_the_last_text_is_known_when_it_is_no_longer_kept() -> None:
     """An engine may say much after its last word."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(TEXT, 1.0)
-    tap.feed(TEXT, 2.0)
-    for tick in range(200):
-        tap.feed(b": " + b"x" * 500 + b"\n\n", 3.0 + tick)
+    tap = fed(TEXT, TEXT, *[b": " + b"x" * 500 + b"\n\n"] * 200)
     assert TEXT not in tap.tail()
     assert (tap.first, tap.last) == (1.0, 2.0)
     tap.feed(TEXT, 400.0)
@@ -134,14 +104,13 @@ def test_the_last_text_is_known_when_it_is_no_longer_kept() -> None:
 
 
 def test_what_is_told_in_the_beginning_is_known_at_the_end_of_a_long_answer(recorded_body: Any) -> None:
-    """The prompt's tokens in /v1/messages, after more text than is kept."""
+    """The prompt's tokens in /v1/messages, after more text than is kept. Of the answer nothing is true before its end."""
     head, event, end = recorded_body("vllm-0.32.0-base-messages-stream").partition(b"event: message_delta")
-    tap = Tap(Dialect.MESSAGES)
-    tap.feed(head, 1.0)
-    for tick in range(400):
-        tap.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 200 + b'"}}\n\n', 2.0 + tick)
-    tap.feed(event + end, 500.0)
-    assert (tap.usage().prompt, tap.last) == (17, 401.0)
+    text = b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 200 + b'"}}\n\n'
+    left = fed(head, dialect=Dialect.MESSAGES).usage()
+    assert (left.prompt, left.completion) == (17, None)
+    tap = fed(head, *[text] * 400, event + end, dialect=Dialect.MESSAGES)
+    assert (tap.usage().prompt, tap.usage().completion, tap.last) == (17, 80, 401.0)
 
 
 @given(cuts=st.lists(st.integers(0, 10**6), max_size=40), texts=st.lists(st.booleans(), min_size=1, max_size=60))
@@ -168,8 +137,7 @@ def test_a_plain_answer_has_counts_but_no_times(recorded_body: Any) -> None:
         "vllm-0.32.0-base-messages": TokenUsage(17, None, 80),
         "vllm-0.32.0-base-responses": TokenUsage(17, 0, 80, reasoning=14),
     }.items():
-        tap = Tap(dialect_of(name + "-"), stream=False)
-        tap.feed(recorded_body(name), 1.0)
+        tap = fed(recorded_body(name), dialect=dialect_of(name), stream=False)
         assert (tap.usage(), tap.first) == (counts, None)
 
 
@@ -185,23 +153,22 @@ def test_a_plain_answer_has_counts_but_no_times(recorded_body: Any) -> None:
 )
 def test_reasoning_tokens_are_read_where_engines_put_them(counts: dict[str, Any], reasoning: int | None) -> None:
     """vLLM among the details, SGLang beside the others; an engine that does not tell leaves them unknown."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b"data: " + json.dumps({"choices": [], "usage": counts}).encode() + b"\n\n", 1.0)
-    assert (tap.usage().completion, tap.usage().reasoning) == (9, reasoning)
+    assert fed(usage(**counts)).usage() == TokenUsage(completion=9, reasoning=reasoning)
 
 
 def test_timings_of_an_old_llama_server() -> None:
     """Without usage llama.cpp's timings count; builds that do not tell cached tokens leave the prompt unknown."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b'data: {"choices":[],"timings":{"prompt_n":7,"predicted_n":5}}\n\n', 1.0)
+    tap = fed(b'data: {"choices":[],"timings":{"prompt_n":7,"predicted_n":5}}\n\n')
     assert tap.usage() == TokenUsage(prompt=None, cached=None, completion=5)
 
 
 def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
     """Anthropic's input_tokens leave them out; null says nothing and replaces nothing."""
-    tap = Tap(Dialect.MESSAGES)
-    tap.feed(b'data: {"message":{"usage":{"input_tokens":3,"cache_read_input_tokens":20,"output_tokens":0}}}\n\n', 1.0)
-    tap.feed(b'data: {"type":"message_delta","usage":{"input_tokens":null,"output_tokens":9}}\n\n', 2.0)
+    tap = fed(
+        b'data: {"message":{"usage":{"input_tokens":3,"cache_read_input_tokens":20,"output_tokens":0}}}\n\n',
+        b'data: {"type":"message_delta","usage":{"input_tokens":null,"output_tokens":9}}\n\n',
+        dialect=Dialect.MESSAGES,
+    )
     assert tap.usage() == TokenUsage(prompt=23, cached=20, completion=9)
 
 
@@ -219,14 +186,6 @@ def test_error_code(body: bytes, code: str | None) -> None:
     assert error_code(body) == code
 
 
-def test_a_message_that_was_left_has_no_count_of_what_was_written(recorded_body: Any) -> None:
-    """The first event says how long the prompt is, and of the answer only what is true before it begins."""
-    begun, _, _ = recorded_body("vllm-0.32.0-base-messages-stream").partition(b"event: message_delta")
-    tap = Tap(Dialect.MESSAGES)
-    tap.feed(begun, 1.0)
-    assert (tap.usage().prompt, tap.usage().completion) == (17, None)
-
-
 @pytest.mark.parametrize(
     "ping",
     [
@@ -239,37 +198,29 @@ def test_a_message_that_was_left_has_no_count_of_what_was_written(recorded_body:
 )
 def test_a_ping_is_not_heard_as_a_piece_of_the_answer(ping: bytes) -> None:
     """The time is that of the last piece before it; before the first piece there is none."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(ping, 1.0)
-    assert tap.heard_at is None
-    tap.feed(TEXT, 2.0)
-    for tick in range(4):
-        tap.feed(ping, 3.0 + tick)
+    assert fed(ping).heard_at is None
+    tap = fed(ping, TEXT, *[ping] * 4)
     assert tap.heard_at == 2.0
     tap.feed(ping + TEXT, 9.0)
     assert tap.heard_at == 9.0
 
 
-def test_the_opening_of_a_response_is_not_heard_as_a_piece_of_the_answer() -> None:
-    """vLLM sends it before its engine has the request: a stuck engine opens every stream."""
-    tap = Tap(Dialect.RESPONSES)
-    tap.feed(b'event: response.created\ndata: {"type":"response.created","response":{"instructions":"', 1.0)
-    tap.feed(b"x" * 300_000, 2.0)
-    tap.feed(b'"}}\n\nevent: response.in_progress\ndata: {"type":"response.in_progress"}\n\n', 3.0)
+def test_the_opening_of_an_answer_is_not_heard_as_a_piece_of_it() -> None:
+    """vLLM sends it before its engine has the request: a stuck engine opens every stream. So do other servers a message."""
+    tap = fed(
+        b'event: response.created\ndata: {"type":"response.created","response":{"instructions":"',
+        b"x" * 300_000,
+        b'"}}\n\nevent: response.in_progress\ndata: {"type":"response.in_progress"}\n\n',
+        dialect=Dialect.RESPONSES,
+    )
     assert tap.heard_at is None
     tap.feed(b'event: response.output_item.added\ndata: {"type":"response.output_item.added"}\n\n', 4.0)
     assert tap.heard_at == 4.0
-    tap.feed(b'event: response.output_text.delta\ndata: {"delta":"a"}\n\n', 5.0)
-    tap.feed(b": ping\n\n", 6.0)
-    assert tap.heard_at == 5.0
-
-
-def test_the_opening_of_a_message_is_not_heard_as_a_piece_of_the_answer() -> None:
-    """Some servers send it before the engine behind them has answered."""
-    tap = Tap(Dialect.MESSAGES)
-    tap.feed(b'event: message_start\ndata: {"type":"message_start","message":{"content":[]}}\n\n', 1.0)
-    tap.feed(b'event: content_block_start\ndata: {"content_block":{"type":"text","text":""}}\n\n', 2.0)
-    tap.feed(b'event: ping\ndata: {"type":"ping"}\n\n', 3.0)
+    tap = fed(
+        b'event: message_start\ndata: {"type":"message_start","message":{"content":[]}}\n\n',
+        b'event: content_block_start\ndata: {"content_block":{"type":"text","text":""}}\n\n',
+        dialect=Dialect.MESSAGES,
+    )
     assert tap.heard_at is None
     tap.feed(b'event: content_block_delta\ndata: {"delta":{"type":"signature_delta"}}\n\n', 4.0)
     assert tap.heard_at == 4.0
@@ -277,21 +228,13 @@ def test_the_opening_of_a_message_is_not_heard_as_a_piece_of_the_answer() -> Non
 
 def test_a_piece_that_begins_with_a_colon_is_heard() -> None:
     """A chunk may begin in the middle of a line, and an answer that is no stream has no comments."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(b'data: {"choices":[{"delta":{"content"', 1.0)
-    tap.feed(b': "a"}}]}\n\n', 2.0)
-    assert tap.heard_at == 2.0
-    whole = Tap(Dialect.CHAT, stream=False)
-    whole.feed(b": no comment\n", 3.0)
-    assert whole.heard_at == 3.0
+    assert fed(b'data: {"choices":[{"delta":{"content"', b': "a"}}]}\n\n').heard_at == 2.0
+    assert fed(b": no comment\n", stream=False).heard_at == 1.0
 
 
 def test_a_million_pings_are_not_heard_and_end_in_time() -> None:
     """Dropped text is remembered; a long run of line ends is matched once through."""
-    tap = Tap(Dialect.CHAT)
-    tap.feed(TEXT, 1.0)
-    for tick in range(10_000):
-        tap.feed(b":\n\n", 2.0 + tick)
+    tap = fed(TEXT, *[b":\n\n"] * 10_000)
     assert tap.heard_at == 1.0
     tap.feed(b"\n" * 1_000_000 + b"x", 20_000.0)
     assert tap.heard_at == 20_000.0

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.profile import SimSpec
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap, TokenUsage
@@ -271,7 +270,7 @@ def test_a_short_request_and_one_without_a_sensor_have_no_energy(driver: Driver)
 async def test_a_request_through_the_gateway_is_seen_while_it_streams(house: Any, tools: Any) -> None:
     """A simulated engine: the tokens so far never go back, and end at the engine's own count."""
     meter = house.app._deps.meter
-    async with tools.simulated_engine(house, SimSpec(kv_tokens=10**6)):
+    async with tools.simulated_engine(house):
         asked = asyncio.ensure_future(
             house.chat(stream=True, max_tokens=400, messages=[{"role": "user", "content": "Tell me of the sea."}])
         )
@@ -293,7 +292,7 @@ async def test_a_request_through_the_gateway_is_seen_while_it_streams(house: Any
 async def test_a_picture_in_a_body_says_nothing_of_the_prompts_tokens(
     house: Any, tools: Any, words: str, known: bool
 ) -> None:
-    async with tools.simulated_engine(house, SimSpec(kv_tokens=10**6)):
+    async with tools.simulated_engine(house):
         asked = asyncio.ensure_future(
             house.chat(stream=True, max_tokens=400, messages=[{"role": "user", "content": words}])
         )

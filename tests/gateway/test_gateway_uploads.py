@@ -286,9 +286,3 @@ async def test_sound_comes_back_byte_by_byte_the_same(house: Any) -> None:
     assert (reply.content, reply.headers["content-type"]) == (SOUND, "audio/wav")
     row = await house.ended()
     assert (row.state, row.completion_tokens, row.decode_tok_s) == (RequestState.DONE, None, None)
-
-
-async def test_a_picture_without_a_model_goes_to_the_running_engine(house: Any) -> None:
-    reply = await house.client.post("/v1/images/generations", json={"prompt": "a cat"})
-    assert (reply.status_code, house.engine.seen[0].body) == (200, b'{"prompt":"a cat"}')
-    assert house.supervisor.leases == ["auto"]

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted import Hanging, answering, dying, streaming
+from scripted import Hanging, answering, streaming
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import EngineRequest, Upstream, engine_error_text
@@ -55,22 +55,6 @@ async def test_a_stale_pooled_connection_is_retried_once(upstream: Upstream, eng
     assert hang_up.is_set()
     assert bodies == [b"first", b"second"]
     assert engine.connections == 2
-
-
-async def test_a_fresh_connection_that_is_closed_is_not_retried(upstream: Upstream, engine: Any) -> None:
-    """A request that kills its engine must not be sent to the next one unseen."""
-    engine.script = dying
-    with pytest.raises(UpstreamError) as caught:
-        await upstream.open(EngineRequest("POST", engine.url + "/x"), b"y")
-    assert (caught.value.code, len(engine.seen)) == ("engine_died", 1)
-
-
-async def test_leaving_an_answer_early_closes_the_connection(upstream: Upstream, engine: Any) -> None:
-    """An engine learns by this to stop generating."""
-    engine.script = script = Hanging(b"x")
-    with await upstream.open(EngineRequest("GET", engine.url + "/x")) as answer:
-        assert await anext(answer.chunks()) == b"x"
-    await asyncio.wait_for(script.left.wait(), 60)
 
 
 @pytest.mark.parametrize("size", [9, 600_000])

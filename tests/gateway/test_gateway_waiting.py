@@ -130,7 +130,7 @@ class TestImpatient:
         waiting.supervisor.gate.set()
         asked = {"model": "alpha", "stream": True, **body}
         await waiting.client.post("/v1/chat/completions", json=asked, headers=headers)
-        assert waiting.supervisor.batch == [batch]
+        assert [ask["batch"] for ask in waiting.supervisor.asks] == [batch]
 
     @pytest.mark.parametrize(
         ("path", "body", "headers", "autocomplete"),

@@ -1,4 +1,4 @@
-"""The server's connection: it sends what uvicorn would; what a client may do in between."""
+"""The server's connections: they send what uvicorn would; what a client may do in between; who waits for whom."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvicorn.server
+from leaping import LeapingLoop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
 from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders, ServerState
-from sparkdash.wire.connection import Deadline
+from sparkdash.wire.connection import MOST, Deadline
 
 Headers = list[tuple[bytes, bytes]]
 EMPTY = ResponseHeaders([(b"content-length", b"0")])
@@ -63,8 +63,9 @@ class Client:
         app: Any,
         protocol: Callable[..., Any] = ClientConnection,
         door: object = None,
+        server: ServerState | None = None,
     ) -> None:
-        server = ServerState(app)
+        server = server or ServerState(app)
         self.tasks = server.tasks
         if protocol is HttpToolsProtocol:
             config = uvicorn.Config(app, lifespan="off", log_config=None, date_header=False, server_header=False)
@@ -169,14 +170,6 @@ async def test_an_answers_head_leaves_with_the_first_of_its_body() -> None:
     assert empty.socket.packets == [b"HTTP/1.1 204 No Content\r\n\r\n"]
 
 
-async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
-    """HTTP/1.0 does not know them (RFC 9112 section 6.1): the connection's end is the answer's."""
-    head, body, over = await exchanged(by_line(200, [], [b"ab", b"cd"]), b"GET / HTTP/1.0\r\n\r\n")
-    assert (body, over) == (b"abcd", True)
-    assert b"connection: close" in head
-    assert not [each for each in head if each.startswith(b"transfer-encoding")]
-
-
 async def test_a_status_that_no_list_has_is_passed_on() -> None:
     head, body, _ = await exchanged(
         by_line(799, [(b"content-length", b"1")], [b"x"]), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -255,18 +248,8 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
     await client.leaves()
 
 
-async def test_a_connection_is_kept_and_ends_when_nobody_asks() -> None:
-    """The time runs from an answer's end, and not while one is under way."""
-    client = Client(by_line(200, [(b"content-length", b"2")], [b"ok"]))
-    for _ in range(2):
-        assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).endswith(b"\r\n\r\nok")
-        assert client.wire._deadline.at is not None
-    await client.leaves()
-    assert client.wire._deadline.at is None
-
-
-async def test_while_a_request_is_answered_no_time_runs() -> None:
-    """Not that of a head, nor that of a connection on which nobody asks."""
+async def test_time_runs_while_nobody_asks_and_not_while_a_request_is_answered() -> None:
+    """That of a head, and that of a connection that is kept."""
     go_on = asyncio.Event()
 
     async def serve(own: RequestChannel) -> None:
@@ -281,51 +264,31 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
     go_on.set()
     await client.rest()
     assert client.wire._deadline.at is not None
+    assert b" 200 " in await client.says(b"/ HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert client.wire._deadline.at is not None
     await client.leaves()
-
-
-class Clock:
-    """A loop's, that goes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.timers: list[SimpleNamespace] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, at: float, call: Callable[[], object]) -> Any:
-        timer = SimpleNamespace(at=at, call=call)
-        timer.cancel = lambda: self.timers.remove(timer)
-        self.timers.append(timer)
-        return timer
-
-    def goes(self, to: float) -> None:
-        while due := [timer for timer in self.timers if timer.at <= to]:
-            first = min(due, key=lambda timer: timer.at)
-            self.timers.remove(first)
-            self.now = first.at
-            first.call()
-        self.now = to
+    assert client.wire._deadline.at is None
 
 
 def test_a_deadline_may_be_moved_either_way() -> None:
-    """The deadline passes once, when it was last said to; there is never more than one timer."""
-    clock, passed = Clock(), []
-    deadline = Deadline(clock, lambda: passed.append(clock.now))  # type: ignore[arg-type]
-    deadline.set(10)
-    clock.goes(5)
-    deadline.set(75)
-    clock.goes(20)
-    assert (passed, len(clock.timers)) == ([], 1)
-    deadline.set(30)
-    assert len(clock.timers) == 1
-    clock.goes(100)
-    assert (passed, clock.timers, deadline.at) == ([50], [], None)
-    deadline.set(10)
-    deadline.at = None
-    clock.goes(200)
-    assert (passed, clock.timers) == ([50], [])
+    """The deadline passes once, when it was last said to."""
+    passed: list[int] = []
+
+    async def moves() -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        deadline = Deadline(loop, lambda: passed.append(round(loop.time() - begun)))
+        for away, until_the_next in ((10, 5), (75, 15), (30, 80)):
+            deadline.set(away)
+            await asyncio.sleep(until_the_next)
+        assert deadline.at is None
+        deadline.set(10)
+        deadline.at = None
+        await asyncio.sleep(100)
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(moves())
+    assert passed == [50]
 
 
 async def test_requests_that_say_the_same_share_a_head() -> None:
@@ -356,12 +319,12 @@ async def test_requests_that_say_the_same_share_a_head() -> None:
 
 
 async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
-    """The same request, but for the version: such a client knows no chunks any more."""
+    """The same request, but for the version, which knows no chunks (RFC 9112 section 6.1): the connection's end is the answer's."""
     client = Client(by_line(200, [], [b"ab"]))
     request = b"GET / HTTP/1.%d\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
     assert (await client.says(request % 1)).endswith(b"2\r\nab\r\n0\r\n\r\n")
     assert (await client.says(request % 0)).endswith(b"\r\n\r\nab")
-    assert client.socket.closing
+    assert (b"connection: close" in client.socket.written, client.socket.closing) == (True, True)
     await client.leaves()
 
 
@@ -486,3 +449,45 @@ async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp
     await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await client.leaves()
     assert seen == [(None, ("::1", 8484), "http")]
+
+
+async def test_the_connections_of_a_server_share_its_turns() -> None:
+    """Each is answered; one whose client left while it waited holds up nobody."""
+    begun: list[str] = []
+
+    async def serve(own: RequestChannel) -> None:
+        begun.append(own.head.path)
+        own.start(200, EMPTY)
+        own.finish(b"")
+
+    server = ServerState(serve)
+    clients = [Client(serve, server=server) for _ in range(3 * MOST)]
+    for number, client in enumerate(clients):
+        client.wire.data_received(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number)
+    clients[-1].wire.connection_lost(None)
+    await asyncio.sleep(0)
+    assert begun == [f"/{number}" for number in range(MOST)]
+    await client.rest()
+    assert begun == [f"/{number}" for number in range(3 * MOST)]
+    assert [client.socket.written[:15] for client in clients] == [b"HTTP/1.1 200 OK"] * (3 * MOST - 1) + [b""]
+    for client in clients[:-1]:
+        client.wire.connection_lost(None)
+
+
+async def test_a_connection_that_was_accepted_as_the_server_ends_is_answered() -> None:
+    """The loop makes its protocol in the turn after; by then the server had ended, and the request with it."""
+
+    async def serve(own: RequestChannel) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        own.start(200, EMPTY)
+        own.finish(b"")
+
+    server, loop, accepted = ServerState(serve, linger_s=60), asyncio.get_running_loop(), list[Client]()
+    ending = asyncio.create_task(server.shut_down(60))
+    loop.call_soon(lambda: accepted.append(Client(serve, server=server)))
+    await asyncio.sleep(0)
+    (client,) = accepted
+    assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    await client.leaves()
+    await ending

@@ -32,10 +32,61 @@ def own_folder_variables(root: Path) -> dict[str, str]:
     return {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in FOLDERS}
 
 
-class Daemon:
+def ready_engines(state: dict[str, Any]) -> set[str]:
+    """Profiles whose engine serves."""
+    return {name for name, engine in state["engines"].items() if engine["state"] == "ready"}
+
+
+class Api:
+    """Requests to a daemon, whoever started it."""
+
+    def __init__(self, url: str = "") -> None:
+        self.url = url
+
+    def call(
+        self, method: str, path: str, body: Any = None, timeout: float = 60, key: str | None = None
+    ) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+
+    def get(self, path: str) -> Any:
+        status, body = self.call("GET", path)
+        assert status == 200, body
+        return body
+
+    def post(self, path: str, body: Any, timeout: float = 60) -> Any:
+        status, answer = self.call("POST", path, body, timeout)
+        assert status < 300, answer
+        return answer
+
+    def state(self) -> dict[str, Any]:
+        return self.get("/api/state")
+
+    def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 110) -> dict[str, Any]:
+        """Follow the event feed until the snapshot satisfies `holds`; no polling."""
+        request = urllib.request.Request(self.url + "/api/events")
+        deadline = time.monotonic() + timeout
+        with urllib.request.urlopen(request, timeout=timeout) as feed:
+            for line in feed:
+                if line.startswith(b"data:"):
+                    state = self.state()
+                    if holds(state):
+                        return state
+                assert time.monotonic() < deadline, f"it did not come within {timeout:g} s"
+        raise AssertionError("the feed ended")
+
+
+class Daemon(Api):
     """`sparkdash serve` as a child process, in folders of its own under `root`."""
 
     def __init__(self, root: Path, *, runtime: str, **settings: Any) -> None:
+        super().__init__()
         self.root = root
         self.env = {**os.environ, **own_folder_variables(root), "SPARKDASH_RUNTIME": runtime, "NO_COLOR": "1"}
         self.profiles = root / "config" / "profiles"
@@ -46,7 +97,6 @@ class Daemon:
         (root / "config" / "config.toml").write_text("\n".join(lines) + "\n")
         self.program: tuple[str, ...] = ("-m", "sparkdash", "serve", "--port", "0")
         """Arguments of Python; a test may put a daemon of its own together."""
-        self.url = ""
         self.process: subprocess.Popen[str] | None = None
         self.log = root / "daemon.log"
 
@@ -110,41 +160,6 @@ class Daemon:
         code = self.process.wait(timeout=60)
         self._drain.wait()
         return code
-
-    def call(self, method: str, path: str, body: Any = None, timeout: float = 60) -> tuple[int, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read() or b"null")
-
-    def get(self, path: str) -> Any:
-        status, body = self.call("GET", path)
-        assert status == 200, body
-        return body
-
-    def post(self, path: str, body: Any, timeout: float = 60) -> Any:
-        status, answer = self.call("POST", path, body, timeout)
-        assert status < 300, answer
-        return answer
-
-    def state(self) -> dict[str, Any]:
-        return self.get("/api/state")
-
-    def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 110) -> dict[str, Any]:
-        """Follow the event feed until the snapshot satisfies `holds`; no polling."""
-        request = urllib.request.Request(self.url + "/api/events")
-        deadline = time.monotonic() + timeout
-        with urllib.request.urlopen(request, timeout=timeout) as feed:
-            for line in feed:
-                if line.startswith(b"data:"):
-                    state = self.state()
-                    if holds(state):
-                        return state
-                assert time.monotonic() < deadline, f"it did not come within {timeout:g} s"
-        raise AssertionError("the feed ended")
 
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
         return programs.run(["-m", "sparkdash", *argv], env=self.env, text=True, timeout=timeout)
