@@ -1,7 +1,4 @@
-"""Clients as processes before a daemon, and what of them stands in its books.
-
-Owns: starting, interrupting and ending them, and the look at books and engine. Must not know what counts as passed.
-"""
+"""Clients as processes before a daemon, and what of them stands in its books."""
 
 from __future__ import annotations
 
@@ -14,15 +11,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import ground
 import httpx
 import psutil
 from clients import NOTE, Act, Client, Place
 from judging import Outcome
+
+sys.path.append(str(Path(__file__).parents[1] / "shared"))
+import programs
+from daemons import Daemon, own_folder_variables
 
 from sparkdash.client.address import at_socket
 from sparkdash.client.client import AsyncClient
@@ -38,24 +39,35 @@ END_S = 30.0
 """For a client that was interrupted, and for the books to be closed."""
 
 
-class Books:
-    """One daemon in folders of its own under `root`: keys and configurations by its command line, books by its socket."""
+@contextlib.contextmanager
+def daemon(root: Path, profiles: Mapping[str, str], *, runtime: str = "process", **settings: Any) -> Iterator[Daemon]:
+    """Serve these profiles (name: YAML) in folders of its own under `root`."""
+    made = Daemon(root, runtime=runtime, **{"reserve_gib": 0, **settings})
+    for name, text in profiles.items():
+        made.write(name, text)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.end()
 
-    def __init__(self, root: Path, url: str, model: str) -> None:
-        self._env = {**os.environ, **ground.folders(root), "NO_COLOR": "1"}
-        self._root, self._url, self._model = root, url, model
-        self._socket = Path(self._env["SPARKDASH_RUNTIME_DIR"]) / "daemon.sock"
+
+class Books:
+    """One daemon: keys and configurations by its command line, books by its socket."""
+
+    def __init__(self, daemon: Daemon, model: str) -> None:
+        self._daemon, self._model = daemon, model
+        self._socket = daemon.root / "runtime" / "daemon.sock"
         self._read: set[str] = set()
 
     def _sparkdash(self, *words: str, **env: str) -> str:
-        argv = [sys.executable, "-m", "sparkdash", *words]
-        done = subprocess.run(argv, env=self._env | env, capture_output=True, text=True, check=False)
+        done = programs.run(["-m", "sparkdash", *words], env=self._daemon.env | env, text=True)
         if done.returncode:
             raise SystemExit(f"sparkdash {' '.join(words)}: {done.stderr}")
-        return done.stdout
+        return str(done.stdout)
 
     def _client(self) -> AsyncClient:
-        client = AsyncClient(self._url)
+        client = AsyncClient(self._daemon.url)
         client.address = at_socket(self._socket)
         return client
 
@@ -66,10 +78,13 @@ class Books:
         """Have `sparkdash connect` write the client's files; return the variables that its process needs."""
         home.mkdir(exist_ok=True)
         if client.launched:
-            return ground.folders(self._root) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+            return own_folder_variables(self._daemon.root) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         if not client.recipe:
             return {}
-        env, where = {"HOME": str(home), "SPARKDASH_KEY": key}, ("--model", model or self._model, "--url", self._url)
+        env, where = (
+            {"HOME": str(home), "SPARKDASH_KEY": key},
+            ("--model", model or self._model, "--url", self._daemon.url),
+        )
         told = json.loads(self._sparkdash("connect", client.name, *where, "--json", **env))
         if told["files"]:
             self._sparkdash("connect", client.name, *where, "--write", "--yes", **env)

@@ -1,7 +1,4 @@
-"""The clients: what each is called, whether `sparkdash connect` configures it, and how it is asked.
-
-Owns: that table. Must not know daemons, or what counts as an answer.
-"""
+"""The clients: what each is called, whether `sparkdash connect` configures it, and how it is asked."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
 NOTE = "note.txt"
@@ -147,6 +145,12 @@ def guidellm(tokens: int) -> Argv:
     ]  # fmt: skip
 
 
+def agent(name: str, *words: str, **more: Any) -> Client:
+    """An agent from npm with a recipe, which knows nothing but streams. `words`, `tools`: see `command`."""
+    asks = command(*words, tools=more.pop("tools"))
+    return Client(name, asks, npm=True, recipe=True, only_streams=True, **more)
+
+
 CLIENTS = (
     Client(
         "llm",
@@ -176,122 +180,52 @@ CLIENTS = (
         large=True,
     ),
     Client("openai-node", program("openai_node.js"), package="openai", npm=True),
-    Client(
-        "opencode",
-        command("{0.bin}/opencode", "run", "{1}", tools=("bash", "command", f"cat {NOTE}")),
-        package="opencode-ai",
-        npm=True,
-        recipe=True,
-        only_streams=True,
+    agent(
+        "opencode", "{0.bin}/opencode", "run", "{1}", tools=("bash", "command", f"cat {NOTE}"), package="opencode-ai",
     ),
-    Client(
-        "kilo",
-        command("{0.bin}/kilo", "run", "--auto", "{1}", tools=("bash", "command", f"cat {NOTE}")),
+    agent(
+        "kilo", "{0.bin}/kilo", "run", "--auto", "{1}", tools=("bash", "command", f"cat {NOTE}"),
         package="@kilocode/cli",
-        npm=True,
-        recipe=True,
-        only_streams=True,
     ),
-    Client(
-        "codex",
-        command(
-            "{0.bin}/codex", "exec", "--profile", "sparkdash", "--skip-git-repo-check", "{1}",
-            tools=("exec_command", "cmd", f"cat {NOTE}", "-s", "danger-full-access"),
-        ),
-        package="@openai/codex",
-        npm=True,
-        recipe=True,
+    agent(
+        "codex", "{0.bin}/codex", "exec", "--profile", "sparkdash", "--skip-git-repo-check", "{1}",
+        tools=("exec_command", "cmd", f"cat {NOTE}", "-s", "danger-full-access"), package="@openai/codex",
         by_file=("--profile", "sparkdash"),
-        only_streams=True,
     ),
-    Client(
-        "claude-code",
-        command(
-            "{0.bin}/claude", "--settings", "{0.home}/.claude/sparkdash.json", "--allowedTools", "Bash", "-p", "{1}",
-            tools=("Bash", "command", f"cat {NOTE}"),
-        ),
-        package="@anthropic-ai/claude-code",
-        npm=True,
-        recipe=True,
+    agent(
+        "claude-code", "{0.bin}/claude", "--settings", "{0.home}/.claude/sparkdash.json", "--allowedTools", "Bash",
+        "-p", "{1}", tools=("Bash", "command", f"cat {NOTE}"), package="@anthropic-ai/claude-code",
         by_file=("--settings", "{0.home}/.claude/sparkdash.json"),
-        only_streams=True,
     ),
-    Client(
-        "qwen-code",
-        command(
-            "{0.bin}/qwen", "--auth-type", "openai", "--approval-mode", "yolo", "-p", "{1}",
-            tools=("run_shell_command", "command", f"cat {NOTE}"),
-        ),
-        package="@qwen-code/qwen-code",
-        npm=True,
-        recipe=True,
+    agent(
+        "qwen-code", "{0.bin}/qwen", "--auth-type", "openai", "--approval-mode", "yolo", "-p", "{1}",
+        tools=("run_shell_command", "command", f"cat {NOTE}"), package="@qwen-code/qwen-code",
         by_file=("--auth-type", "openai"),
-        only_streams=True,
     ),
-    Client(
-        "pi",
-        command(
-            "{0.bin}/pi", "--provider", "sparkdash", "--model", "{0.model}", "--no-session", "-p", "{1}",
-            tools=("bash", "command", f"cat {NOTE}"),
-        ),
-        package="@earendil-works/pi-coding-agent",
-        npm=True,
-        recipe=True,
-        by_file=("--provider", "sparkdash", "--model", "{0.model}"),
-        env={"PI_OFFLINE": "1"},
-        only_streams=True,
+    agent(
+        "pi", "{0.bin}/pi", "--provider", "sparkdash", "--model", "{0.model}", "--no-session", "-p", "{1}",
+        tools=("bash", "command", f"cat {NOTE}"), package="@earendil-works/pi-coding-agent",
+        by_file=("--provider", "sparkdash", "--model", "{0.model}"), env={"PI_OFFLINE": "1"},
     ),
-    Client(
-        "continue",
-        command(
-            "{0.bin}/cn", "--config", "{0.home}/.continue/config.yaml", "--auto", "-p", "{1}",
-            tools=("Bash", "command", f"cat {NOTE}"),
-        ),
-        package="@continuedev/cli",
-        npm=True,
-        recipe=True,
-        by_file=("--config", "{0.home}/.continue/config.yaml"),
-        env={"CONTINUE_TELEMETRY_ENABLED": "0"},
-        only_streams=True,
+    agent(
+        "continue", "{0.bin}/cn", "--config", "{0.home}/.continue/config.yaml", "--auto", "-p", "{1}",
+        tools=("Bash", "command", f"cat {NOTE}"), package="@continuedev/cli",
+        by_file=("--config", "{0.home}/.continue/config.yaml"), env={"CONTINUE_TELEMETRY_ENABLED": "0"},
     ),
-    Client(
-        "cline",
-        command("{0.bin}/cline", "{1}", tools=("read_files", "path", f"{{0.work}}/{NOTE}")),
-        npm=True,
-        recipe=True,
-        only_streams=True,
+    agent("cline", "{0.bin}/cline", "{1}", tools=("read_files", "path", f"{{0.work}}/{NOTE}")),
+    agent(
+        "copilot-cli", "{0.bin}/copilot", "--allow-all-tools", "-p", "{1}",
+        tools=("view", "path", f"{{0.work}}/{NOTE}"), package="@github/copilot",
     ),
-    Client(
-        "copilot-cli",
-        command(
-            "{0.bin}/copilot", "--allow-all-tools", "-p", "{1}", tools=("view", "path", f"{{0.work}}/{NOTE}"),
-        ),
-        package="@github/copilot",
-        npm=True,
-        recipe=True,
-        only_streams=True,
+    agent(
+        "droid", "{0.bin}/droid", "exec", "--auto", "high", "-m", "custom:{0.model}-(sparkdash)-0", "{1}",
+        tools=("Read", "file_path", f"{{0.work}}/{NOTE}"),
     ),
-    Client(
-        "droid",
-        command(
-            "{0.bin}/droid", "exec", "--auto", "high", "-m", "custom:{0.model}-(sparkdash)-0", "{1}",
-            tools=("Read", "file_path", f"{{0.work}}/{NOTE}"),
-        ),
-        npm=True,
-        recipe=True,
-        only_streams=True,
-    ),
-    Client(
-        "openclaw",
-        command(
-            "{0.bin}/openclaw", "agent", "--local", "--agent", "main", "--message", "{1}",
-            tools=("exec", "command", f"cat {{0.work}}/{NOTE}"),
-        ),
+    agent(
+        "openclaw", "{0.bin}/openclaw", "agent", "--local", "--agent", "main", "--message", "{1}",
+        tools=("exec", "command", f"cat {{0.work}}/{NOTE}"),
         # by default it offers a search for tools, and those that are found are called through one tool more
         before=lambda at: [f"{at.bin}/openclaw", "config", "set", "tools.toolSearch", "false"],
-        npm=True,
-        recipe=True,
-        only_streams=True,
     ),
     Client(
         "hermes",

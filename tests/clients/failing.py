@@ -20,8 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import ground
-from asking import LOOK_S, Books, ended_by_home, prepared, started
+from asking import LOOK_S, Books, daemon, ended_by_home, prepared, started
 from clients import CLIENTS, Act, Client, Place, chosen
 from installing import installed
 
@@ -76,13 +75,13 @@ def main() -> int:
         models = {client.name: f"broken-{client.name}" for client in wanted}
         load_s = args.dies_s / DIES_AT
         profiles = {name: PROFILE.format(name=name, load_s=load_s) for name in models.values()}
-        with ground.daemon(root, profiles, hold_headers_s=args.hold_s) as url:
-            books = Books(root, url, "")
+        with daemon(root, profiles, hold_headers_s=args.hold_s) as served:
+            books = Books(served, "")
             endings = {}
             for client in wanted:
                 model, home, key = models[client.name], root / client.name, books.key(client.name)
                 env = books.configure(client, home, key, model)
-                place = Place(url, model, home, programs[client.name][0], root, "", key, env)
+                place = Place(served.url, model, home, programs[client.name][0], root, "", key, env)
                 prepared(client, place)
                 endings[client.name] = asyncio.run(seen(client, place, books, args.limit_s))
                 print(f"{client.name}: {endings[client.name]}", file=sys.stderr)

@@ -1,7 +1,4 @@
-"""Judgement of one client's act: how its process ended, what it said, and the gateway's rows.
-
-Owns: those rules, and the table. PURE. Must not know how clients are asked.
-"""
+"""Judgement of one client's act: how its process ended, what it said, and the gateway's rows."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import ground
-from asking import Books, Limits, asked, ended_by_home, prepared
+from asking import Books, Limits, asked, daemon, ended_by_home, prepared
 from clients import CLIENTS, Act, Client, Place, chosen, launched
 from installing import installed
 from judging import Outcome, passed, table
@@ -70,16 +69,15 @@ def main() -> int:
         shared = root / "shared"
         text = args.profile.read_text() if args.profile else PROFILE.format(load_s=args.load_s * SPEED, SPEED=SPEED)
         (model,) = re.findall(r"^profile: *(\S+)", text, re.MULTILINE)
-        settings = {"runtime": args.runtime, "reserve_gib": 0}
         with ExitStack() as open_:
             shop = open_.enter_context(made_book(shared)) if any(client.reads for client in wanted) else ""
-            url = open_.enter_context(ground.daemon(root, {model: text}, **settings))
-            books = Books(root, url, model)
+            served = open_.enter_context(daemon(root, {model: text}, runtime=args.runtime))
+            books = Books(served, model)
             places = {}
             for client in wanted:
                 key, home = books.key(client.name), root / client.name
                 env = books.configure(client, home, key)
-                places[client.name] = Place(url, model, home, programs[client.name][0], shared, shop, key, env)
+                places[client.name] = Place(served.url, model, home, programs[client.name][0], shared, shop, key, env)
                 prepared(client, places[client.name])
             limits = Limits(args.load_s + PATIENCE_S, args.free_s)
             outcomes = asyncio.run(played(wanted, places, books, limits))

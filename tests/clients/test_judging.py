@@ -12,7 +12,7 @@ from sparkdash.domain.request import Request, RequestState
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clients import CLIENTS, Act
-from failing import Ending, excerpt
+from failing import Ending
 from judging import Outcome, cells
 
 LLM = CLIENTS[0]
@@ -70,11 +70,3 @@ def test_a_failed_load_passes_only_with_one_load_and_a_word_soon(
     loads: int, words_s: float | None, passed: bool
 ) -> None:
     assert Ending(loads, 1, words_s, 1.0, "").passed is passed
-
-
-def test_what_a_user_reads_is_cut_out_around_the_reason() -> None:
-    assert (
-        excerpt("x" * 300 + " API Error: 400 m did not start. It ran out")
-        == "x" * 42 + " API Error: 400 m did not start. It ran out"
-    )
-    assert excerpt("nothing of the kind ") == "nothing of the kind"

@@ -1,9 +1,10 @@
-"""Profiles whose engine is the tiny stand-in, in real containers."""
+"""Profiles whose engine is the tiny stand-in."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,31 @@ from sparkdash.catalog import yaml12
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="session")
-def tiny(hostfs: Any) -> Any:
-    """`tiny(name, flag=True, …)` -> the YAML of a profile of that name."""
-    python = os.path.realpath(sys.executable)
+def profile(name: str, **more: Any) -> str:
+    """The YAML of a profile whose engine is a process of this box; `more` are keys of it."""
+    base = {
+        "profile": name,
+        "about": "the tests' stand-in engine",
+        "engine": "vllm",
+        "command": [os.path.realpath(sys.executable), str(HERE / "tiny_engine.py")],
+        "gpu": False,
+        "models": {"target": {"path": str(HERE)}},
+        "args": {"max-model-len": 4096},
+    }
+    return yaml12.dump(base | more)
 
-    def make(name: str, *, image: str | None = None, **args: Any) -> str:
-        profile = {
-            "profile": name,
-            "about": "the tests' stand-in engine",
-            "engine": "vllm",
-            "image": image or hostfs.image,
-            "command": [python, str(HERE / "tiny_engine.py")],
-            "gpu": False,
-            "models": {"target": {"path": str(HERE)}},
-            "mounts": hostfs.mounts(HERE),
-            "args": {"max-model-len": 4096, **args},
-        }
-        return yaml12.dump(profile)
+
+@pytest.fixture(scope="session")
+def tiny_process() -> Callable[..., str]:
+    return profile
+
+
+@pytest.fixture(scope="session")
+def tiny(hostfs: Any) -> Callable[..., str]:
+    """`tiny(name, flag=True, …)` -> the YAML of a profile of that name, for a container."""
+
+    def make(name: str, *, image: str | None = None, more: dict[str, Any] | None = None, **args: Any) -> str:
+        image, mounts = image or hostfs.image, hostfs.mounts(HERE)
+        return profile(name, image=image, mounts=mounts, args={"max-model-len": 4096, **args}, **(more or {}))
 
     return make

@@ -31,14 +31,6 @@ def counts(out: Path) -> dict[tuple[str, int, str], int]:
     return {function: figures[1] for function, figures in seen if "/sparkdash/" in function[0]}
 
 
-async def load(port: int, requests: int, chunks: int) -> None:
-    """Ask one after the other: unary requests, or one stream of so many chunks."""
-    if chunks:
-        await raw.streams(port, 1)
-    else:
-        await raw.unary(port, 1, requests)
-
-
 @pytest.mark.parametrize(("kind", "few", "many"), [("unary", (FEW, 0), (MANY, 0)), ("chunk", (1, FEW), (1, MANY))])
 async def test_a_request_costs_no_more_calls_than_before(
     kind: str, few: tuple[int, int], many: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
@@ -49,14 +41,15 @@ async def test_a_request_costs_no_more_calls_than_before(
 
 
 async def run(folder: Path, requests: int, chunks: int) -> dict[tuple[str, int, str], int]:
-    """Serve and answer so much under the profiler; its counts."""
+    """Serve unary requests, or one stream of so many chunks, under the profiler; its counts."""
     loop, out = asyncio.get_running_loop(), folder / "profile"
     server = await loop.create_server(lambda: raw.Engine(chunks, 500), "127.0.0.1", 0)
     daemon = Daemon(folder / "daemon", runtime="process")
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     daemon.write("alpha", f"profile: alpha\nengine: openai\nurl: {url}\n")
     await asyncio.to_thread(daemon.start, str(PROGRAM), str(out), "serve", "--port", "0")
-    await load(int(daemon.url.rpartition(":")[2]), requests, chunks)
+    port = int(daemon.url.rpartition(":")[2])
+    await (raw.streams(port, 1) if chunks else raw.unary(port, 1, requests))
     await asyncio.to_thread(daemon.end, engines=False)
     server.close()
     return counts(out)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_hub import FakeHub, Repo
 from image_registry import ImageRegistry
 
-from sparkdash.catalog import yaml12
-
-HERE = Path(__file__).parent
 NAME = "firsthour"
 HEADER = json.dumps({"w": {"dtype": "U8", "shape": [4096], "data_offsets": [0, 4096]}}).encode()
 WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + bytes(4096)
@@ -38,21 +32,10 @@ def registry(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def profile(hostfs: Any, registry: ImageRegistry) -> str:
+def profile(tiny: Callable[..., str], registry: ImageRegistry) -> str:
     """Somebody's profile for that model and image."""
-    made = {
-        "profile": NAME,
-        "about": "a stand-in engine, for tests",
-        "engine": "vllm",
-        "image": registry.image,
-        "command": [os.path.realpath(sys.executable), str(HERE / "tiny_engine.py")],
-        "gpu": False,
-        "models": {"target": {"hf": "org/hour"}},
-        "mounts": hostfs.mounts(HERE),
-        "args": {"max-model-len": 4096},
-        "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.1, "source": "measured: 30 MiB in all"},
-    }
-    return yaml12.dump(made)
+    need = {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.1, "source": "measured: 30 MiB in all"}
+    return tiny(NAME, image=registry.image, more={"models": {"target": {"hf": "org/hour"}}, "memory": need})
 
 
 @pytest.fixture(scope="module", params=["podman", pytest.param("docker", marks=pytest.mark.full)])
@@ -65,8 +48,7 @@ def box(
     daemon = new_daemon(runtime=request.param, reserve_gib=0.5, port=0, stop_grace_s=2)
     home = daemon.root / "home"
     home.mkdir()
-    config = daemon.root / "config" / "config.toml"
-    config.write_text(config.read_text() + f"hf_home = {json.dumps(str(home / 'hf'))}\n")
+    daemon.configure(lambda text: text + f"hf_home = {json.dumps(str(home / 'hf'))}\n")
     registries = registry.settings(daemon.root / "registries.conf")
     daemon.env |= {"HF_ENDPOINT": hub.url, "CONTAINERS_REGISTRIES_CONF": str(registries), "HOME": str(home)}
     yield daemon
@@ -76,9 +58,7 @@ def box(
 def test_one_command_leads_from_a_profile_to_a_first_token(
     box: Any, profile: str, hub: FakeHub, registry: ImageRegistry
 ) -> None:
-    folder = box.root / "config" / "profiles"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{NAME}.yaml").write_text(profile)
+    box.write(NAME, profile)
     steps = ("--only", "model", "--only", "first-token")
     done = box.sparkdash("setup", "--yes", "--model", NAME, *steps, timeout=200)
     assert done.returncode == 0, done.stderr + done.stdout

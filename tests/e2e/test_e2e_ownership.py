@@ -31,25 +31,16 @@ def test_two_daemons_refuse_each_other(new_daemon: Callable[..., Any], tmp_path:
     assert first.get("/health") == {"status": "ok"}
 
 
-ENGINE = Path(__file__).with_name("tiny_engine.py")
-NORTH = f"""\
-profile: north
-engine: vllm
-gpu: false
-command: [{sys.executable}, {ENGINE}]
-models: {{target: {{path: {ENGINE.parent}}}}}
-args: {{max-model-len: 4096}}
-"""
-
-
-def test_an_engine_that_cannot_be_adopted_is_shown_and_stopped_with_all_others(new_daemon: Callable[..., Any]) -> None:
+def test_an_engine_that_cannot_be_adopted_is_shown_and_stopped_with_all_others(
+    new_daemon: Callable[..., Any], tiny_process: Callable[..., str]
+) -> None:
     daemon = new_daemon(runtime="process", stop_grace_s=1)
-    daemon.write("north", NORTH)
+    daemon.write("north", tiny_process("north"))
     daemon.start()
     daemon.post("/api/use", {"profile": "north"})
     daemon.until(lambda state: "north" in ready_engines(state))
     daemon.kill()
-    daemon.write("north", NORTH + "argz: {}\n")
+    daemon.write("north", tiny_process("north", argz={}))
     daemon.start()
     assert (daemon.state()["engines"], daemon.state()["unadopted"]) == ({}, ["north"])
     assert "`sparkdash stop north` ends it" in " ".join(daemon.sparkdash("status").stdout.split())

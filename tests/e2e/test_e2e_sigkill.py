@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import urllib.error
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,17 +19,6 @@ from sparkdash import paths
 from sparkdash.host.processes import leftovers
 
 DOOMED = Path(__file__).with_name("doomed.py")
-
-TINY = f"""\
-profile: {{name}}
-about: for dying beside; what it needs is not known, so that one leaves for the other
-engine: vllm
-gpu: false
-serves: [{{name}}-alias]
-command: [{sys.executable}, {DOOMED.with_name("tiny_engine.py")}]
-models: {{{{target: {{{{path: {DOOMED.parent}}}}}}}}}
-args: {{{{max-model-len: 4096}}}}
-"""
 
 
 def engines(daemon: Any) -> dict[str, str]:
@@ -83,11 +71,11 @@ def comes_back(daemon: Any, expected: set[str]) -> None:
     ],
 )
 def test_a_daemon_killed_in_any_phase(
-    new_daemon: Callable[..., Any], phase: str, delay: float, expected: set[str]
+    new_daemon: Callable[..., Any], tiny_process: Callable[..., str], phase: str, delay: float, expected: set[str]
 ) -> None:
     daemon = new_daemon(runtime="process", stop_grace_s=2, side_by_side=False)
     for name in ("north", "south"):
-        daemon.write(name, TINY.format(name=name))
+        daemon.write(name, tiny_process(name))
     dies(daemon, "phase", "south", phase, delay)
     comes_back(daemon, expected)
 

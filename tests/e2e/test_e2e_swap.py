@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -113,17 +112,6 @@ def test_a_profile_with_a_wrong_key_is_told_and_the_others_load(spark: Any) -> N
         assert "wrong-key.yaml" in text
         assert "abuot" in text
         assert "about" in text
-
-
-def test_a_second_daemon_on_a_taken_port_says_so(spark: Any, new_daemon: Callable[..., Any]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        other = new_daemon(runtime="podman")
-        told = other.sparkdash("serve", "--port", str(port))
-    assert told.returncode == 5
-    assert str(port) in told.stderr
-    assert "--port" in told.stderr
-    assert "Traceback" not in told.stderr
 
 
 def test_without_podman_the_service_runs_and_says_what_is_missing(

@@ -149,22 +149,18 @@ class Box:
             self.bus.unsubscribe(subscription)
 
 
-def profile(name: str, animal: str = "", **facts: Any) -> Profile:
-    """A vLLM profile whose program is the tiny engine; two of them do not fit beside one another."""
-    need = MemoryNeed(weights_gib=70, kv_gib=0, overhead_gib=0, source="test")
+LARGE = MemoryNeed(weights_gib=70, kv_gib=0, overhead_gib=0, source="test")
+"""Two of these do not fit beside one another."""
+
+
+def profile(word: str, *, image: str = "image", memory: MemoryNeed = LARGE, mounts: tuple[Mount, ...] = ()) -> Profile:
+    """A vLLM profile whose program is the tiny engine; the word is its name, and behind a space the animal."""
+    name, _, animal = word.partition(" ")
     return Profile(
-        **{
-            "name": name,
-            "engine": EngineKind.VLLM,
-            "image": "image",
-            "gpu": False,
-            "models": {"target": ModelRef(hf="org/model")},
-            "memory": need,
-            "command": (os.path.realpath(sys.executable), "-SEs", str(HERE / "engine.py")),
-            "env": {"FAKE_ENGINE": animal, "WHO": name},
-            **facts,
-        }
-    )
+        name=name, engine=EngineKind.VLLM, image=image, gpu=False, models={"target": ModelRef(hf="org/model")},
+        memory=memory, mounts=mounts, command=(os.path.realpath(sys.executable), "-SEs", str(HERE / "engine.py")),
+        env={"FAKE_ENGINE": animal, "WHO": name},
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -246,33 +242,26 @@ Open = Callable[..., AbstractAsyncContextManager[Box]]
 
 @pytest.fixture
 async def open_box(podman_folder: Path, ports: tuple[int, int]) -> AsyncIterator[Open]:
-    """`async with open_box(*profiles) as box`; a second one of the same test is the next daemon of the same owner."""
+    """`async with open_box("a", "b out-of-memory") as box`, names with their animals; a second one is the next daemon."""
     owner = uuid4().hex[:12]
-    yield partial(opened, podman_folder, owner, ports)
+
+    def open_one(*words: str, memory: MemoryNeed = LARGE, **more: Any) -> AbstractAsyncContextManager[Box]:
+        return opened(podman_folder, owner, ports, *(profile(word, memory=memory) for word in words), **more)
+
+    yield open_one
     await ending.end_processes(
         leftovers.processes_except(leftovers.processes_of_owner(owner), ())
     )  # engines outlive their daemon, and not their test
 
 
 @pytest.fixture
-def make_profile() -> Callable[..., Profile]:
-    return profile
-
-
-@pytest.fixture
-def open_real_box(tmp_path: Path, ports: tuple[int, int]) -> Open:
-    """As `open_box`, on the real podman and the real memory; `owner` makes it another daemon's."""
+def open_real_box(tmp_path: Path, ports: tuple[int, int], hostfs: Any) -> Open:
+    """As `open_box`, on the real podman and the real memory: the tiny engine in a container, whose need is not told."""
     (tmp_path / "calls").touch()
-    mine = uuid4().hex[:12]
+    mounts = tuple(Mount(**mount) for mount in hostfs.mounts(HERE))
+    made = partial(profile, image=hostfs.image, mounts=mounts, memory=MemoryNeed())
 
-    def open_one(*profiles: Profile, owner: str = mine, **patience: float) -> AbstractAsyncContextManager[Box]:
-        return opened(tmp_path, owner, ports, *profiles, reader=BoxReader(), **patience)
+    def open_one(*words: str) -> AbstractAsyncContextManager[Box]:
+        return opened(tmp_path, uuid4().hex[:12], ports, *map(made, words), reader=BoxReader())
 
     return open_one
-
-
-@pytest.fixture
-def make_real_profile(hostfs: Any) -> Callable[..., Profile]:
-    """`make_real_profile(name, animal)`: the tiny engine in a container; what it needs is not told."""
-    mounts = tuple(Mount(**mount) for mount in hostfs.mounts(HERE))
-    return partial(profile, image=hostfs.image, mounts=mounts, memory=MemoryNeed())

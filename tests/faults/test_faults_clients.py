@@ -49,11 +49,9 @@ async def agent(url: str) -> None:
 
 
 @pytest.mark.parametrize("ask", [openai_chat, openai_responses, anthropic_messages, ollama_chat, agent])
-async def test_one_prompt_is_one_post_and_one_load(
-    open_box: Any, make_profile: Callable[..., Any], ask: Callable[[str], Awaitable[None]]
-) -> None:
+async def test_one_prompt_is_one_post_and_one_load(open_box: Any, ask: Callable[[str], Awaitable[None]]) -> None:
     """The failure's own words reach its user; who asks again hears how long the profile rests and what starts it now."""
-    async with open_box(make_profile("bad", "out-of-memory")) as box:
+    async with open_box("bad out-of-memory") as box:
         with pytest.raises(Exception, match=r"Tried to allocate 20\.00 GiB"):
             await ask(str(box.client.base_url))
         rows = box.bus.snapshot.recent
@@ -64,9 +62,9 @@ async def test_one_prompt_is_one_post_and_one_load(
         assert len(box.bus.snapshot.swaps) == 1
 
 
-async def test_twelve_agents_at_once_are_one_load(open_box: Any, make_profile: Callable[..., Any]) -> None:
+async def test_twelve_agents_at_once_are_one_load(open_box: Any) -> None:
     """All join that load, and all hear why it failed."""
-    async with open_box(make_profile("bad", "out-of-memory")) as box:
+    async with open_box("bad out-of-memory") as box:
         told = await asyncio.gather(*(agent(str(box.client.base_url)) for _ in range(12)), return_exceptions=True)
         assert {str(error)[:4] for error in told} == {"400:"}
         assert all("Tried to allocate 20.00 GiB" in str(error) for error in told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,13 +27,13 @@ LOOKS = [
     ("verb", "how", "adopted", "told"), LOOKS, ids=[f"{c[0]}-{c[1].splitlines()[0]}" for c in LOOKS]
 )
 async def test_podman_fails_while_a_daemon_looks_for_engines(
-    open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, adopted: bool, told: list[str]
+    open_box: Any, verb: str, how: str, adopted: bool, told: list[str]
 ) -> None:
     """The daemon serves all the same, says what it could not see, and adopts the engine when podman is well again."""
-    async with open_box(make_profile("a")) as box:
+    async with open_box("a") as box:
         assert await box.chat("a") == (200, {})
     box.fault(verb, how)
-    async with open_box(make_profile("a")) as box:
+    async with open_box("a") as box:
         assert (box.running() == ["a"]) is adopted
         assert box.notices() == told
         box.fix()
@@ -45,15 +44,12 @@ async def test_podman_fails_while_a_daemon_looks_for_engines(
         assert box.left() == set()
 
 
-async def test_a_list_that_came_back_empty_costs_no_engine_its_processes(
-    open_box: Any, make_profile: Callable[..., Any]
-) -> None:
+async def test_a_list_that_came_back_empty_costs_no_engine_its_processes(open_box: Any) -> None:
     """Podman lost its output: nothing is adopted, nothing is taken for an orphan, and a start replaces what is there."""
-    small = make_profile("a", memory=SMALL)
-    async with open_box(small) as box:
+    async with open_box("a", memory=SMALL) as box:
         assert await box.chat("a") == (200, {})
     box.fault("ps", "silent")
-    async with open_box(small) as box:
+    async with open_box("a", memory=SMALL) as box:
         assert (box.running(), box.notices()) == ([], [])
         assert box.left() == {"sparkdash-a"}
         assert await box.chat("a") == (200, {})
@@ -62,11 +58,9 @@ async def test_a_list_that_came_back_empty_costs_no_engine_its_processes(
 
 
 @pytest.mark.parametrize("how", ["125", "garbage", "killed", "missing"])
-async def test_a_death_is_seen_though_podman_failed_meanwhile(
-    open_box: Any, make_profile: Callable[..., Any], how: str
-) -> None:
+async def test_a_death_is_seen_though_podman_failed_meanwhile(open_box: Any, how: str) -> None:
     """`podman wait` is asked again: what it did not tell is no death, and a death is told once it can."""
-    async with open_box(make_profile("a", "dies-at-first-request")) as box:
+    async with open_box("a dies-at-first-request") as box:
         box.fault("wait", how)
         await box.use("a")
         box.fix()

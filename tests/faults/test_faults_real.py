@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Callable
 from signal import SIGKILL
 from typing import Any
 
@@ -37,11 +36,9 @@ async def left(box: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("animal", ["wont-stop", "forks-orphans"])
-async def test_a_container_that_serves_is_gone_for_the_next(
-    open_real_box: Any, make_real_profile: Callable[..., Any], animal: str
-) -> None:
+async def test_a_container_that_serves_is_gone_for_the_next(open_real_box: Any, animal: str) -> None:
     """One that ignores SIGTERM, and one whose worker opened a session of its own: the next engine runs alone."""
-    async with open_real_box(make_real_profile(A, animal), make_real_profile(B)) as box:
+    async with open_real_box(f"{A} {animal}", B) as box:
         assert await box.chat(A) == (200, {})
         assert await box.chat(B) == (200, {})
         assert await left(box) == {f"sparkdash-{B}"}
@@ -49,11 +46,9 @@ async def test_a_container_that_serves_is_gone_for_the_next(
         assert await left(box) == set()
 
 
-async def test_a_container_that_somebody_removes_is_told_as_that(
-    open_real_box: Any, make_real_profile: Callable[..., Any]
-) -> None:
+async def test_a_container_that_somebody_removes_is_told_as_that(open_real_box: Any) -> None:
     """`podman rm -f` kills as the kernel does for want of memory, and that is not what happened."""
-    async with open_real_box(make_real_profile(A)) as box:
+    async with open_real_box(A) as box:
         await box.use(A)
         removing = await asyncio.create_subprocess_exec("podman", "rm", "-f", container_name(A), stdout=PIPE)
         async with asyncio.timeout(30):
@@ -65,12 +60,12 @@ async def test_a_container_that_somebody_removes_is_told_as_that(
         assert await left(box) == set()
 
 
-async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profile: Callable[..., Any]) -> None:
+async def test_a_container_that_leaks_memory(open_real_box: Any) -> None:
     """The worker is nobody's child and keeps 64 MiB; its other process, out of podman's reach, keeps as much.
 
     The first goes with the container, the second is ended and named: the next engine finds the memory of neither taken.
     """
-    async with open_real_box(make_real_profile(A, "leaks-memory")) as box:
+    async with open_real_box(f"{A} leaks-memory") as box:
         await box.use(A)
         engine = engine_mark(box.owner, container_name(A))
         inside = leftovers.processes_of_engine(engine)

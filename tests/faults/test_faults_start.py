@@ -6,7 +6,6 @@ and somebody who asks for /health all the while is answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,10 +52,10 @@ def named(case: tuple[Any, ...]) -> str:
 
 @pytest.mark.parametrize(("verb", "how", "code", "words"), STARTS, ids=map(named, STARTS))
 async def test_podman_fails_while_an_engine_starts(
-    open_box: Any, make_profile: Callable[..., Any], verb: str, how: str, code: str | None, words: str
+    open_box: Any, verb: str, how: str, code: str | None, words: str
 ) -> None:
     """A needed command fails the start with its reason; one that is only good to have does not."""
-    async with open_box(make_profile("a")) as box:
+    async with open_box("a") as box:
         box.fault(verb, how)
         status, error = await box.chat("a")
         if code is SERVED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,12 +23,10 @@ ZOO = [
 
 
 @pytest.mark.parametrize(("animal", "code", "words", "parked"), ZOO, ids=[each[0] for each in ZOO])
-async def test_an_engine_that_does_not_come_up(
-    open_box: Any, make_profile: Callable[..., Any], animal: str, code: str, words: str, parked: bool
-) -> None:
+async def test_an_engine_that_does_not_come_up(open_box: Any, animal: str, code: str, words: str, parked: bool) -> None:
     """The client gets the reason, nothing is left; what no try can fix is parked at once."""
     patience = {"no_progress_s": 20} if code == "no_progress" else {}
-    async with open_box(make_profile("bad", animal), **patience) as box:
+    async with open_box(f"bad {animal}", **patience) as box:
         status, error = await box.chat("bad")
         assert (status, error["code"]) == (400, code)
         assert words in error["message"]
@@ -38,20 +35,18 @@ async def test_an_engine_that_does_not_come_up(
 
 
 @pytest.mark.parametrize("animal", ["", "slow", "wont-stop", "forks-orphans"])
-async def test_an_engine_that_serves_is_gone_when_it_is_stopped(
-    open_box: Any, make_profile: Callable[..., Any], animal: str
-) -> None:
+async def test_an_engine_that_serves_is_gone_when_it_is_stopped(open_box: Any, animal: str) -> None:
     """One that ignores SIGTERM, and one whose worker opened a session of its own and ignores it too."""
-    async with open_box(make_profile("a", animal), make_profile("b")) as box:
+    async with open_box(f"a {animal}", "b") as box:
         assert await box.chat("a") == (200, {})
         assert await box.chat("b") == (200, {})
         assert box.left() == {"sparkdash-b"}
         assert ("orphan_ended" in box.notices()) is (animal == "forks-orphans")
 
 
-async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: Callable[..., Any]) -> None:
+async def test_an_engine_that_dies_while_it_serves(open_box: Any) -> None:
     """The engine comes up, answers its warm-up and is gone: told with its last words."""
-    async with open_box(make_profile("a", "dies-at-first-request")) as box:
+    async with open_box("a dies-at-first-request") as box:
         await box.use("a")
         await box.until(lambda: box.states() == {"a": "failed"})
         failure = box.bus.snapshot.engines["a"].failure
@@ -61,12 +56,12 @@ async def test_an_engine_that_dies_while_it_serves(open_box: Any, make_profile: 
 
 
 async def test_an_engine_that_freezes_is_ended_and_its_request_replayed_once(
-    open_box: Any, make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    open_box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine answers its warm-up and stops itself at each first request: told once it was stuck twice."""
     monkeypatch.setattr(repair, "LOOK_S", 100.0)  # a look takes as long as ever, on a clock that is fast
     quick = Thresholds(slow_s=2, stopped_s=6, gap_s=300)
-    async with open_box(make_profile("a", "freezes"), thresholds=quick) as box:
+    async with open_box("a freezes", thresholds=quick) as box:
         status, error = await box.chat("a")
         assert (status, error["code"]) == (502, "engine_stuck")
         assert "its processes are stopped" in error["message"]

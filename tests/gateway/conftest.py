@@ -108,7 +108,6 @@ class FakeSupervisor:
         self.sick: str | None = None
         """Fault of every engine that is looked at."""
         self.looks = 0
-        self.kept = IncidentList()
 
     async def adopted(self) -> None:
         pass
@@ -183,7 +182,7 @@ class FakeSupervisor:
         self.calls.append(("cancel", None))
 
     def incidents(self) -> IncidentList:
-        return self.kept
+        return IncidentList()
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         return self._lines(self.catalog.find(name).name, tail, follow)

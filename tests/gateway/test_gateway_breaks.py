@@ -332,15 +332,6 @@ async def test_a_stream_that_is_cut_ends_with_the_reason(
     assert house.supervisor.leases == ["alpha"]
 
 
-async def test_a_stream_in_ollamas_words_ends_with_the_reason_too(house: Any) -> None:
-    house.engine.script = Hanging(WORD)
-    body = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
-    call = asyncio.create_task(house.client.post("/api/chat", json=body))
-    await house.in_state(RequestState.STREAMING)
-    house.supervisor.lost.set_result(stuck())
-    assert stuck().message in json.loads((await call).content.splitlines()[-1])["error"]
-
-
 def test_trouble_before_an_engine_is_found_stuck_does_not_cost_a_request_its_return() -> None:
     """A frozen process takes no connections: each request fails twice before the engine is named."""
     deps = SimpleNamespace(monotonic=time.monotonic)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chats import DONE, counts, delta
 from logs import capture_logs
 from scripted import answering, streaming
 
@@ -144,14 +145,10 @@ def test_what_does_not_is_left_alone() -> None:
 SECRET_WORDS = "the moon over Trieste"
 
 
-def chat(*words: str, reason: str = "stop", thought: str = "") -> bytes:
+def chat(*words: str, thought: str = "") -> bytes:
     """A streamed chat that says these words, with its counts."""
-    deltas: list[dict[str, Any]] = [{"reasoning": thought}] if thought else []
-    deltas += [{"content": word} for word in words]
-    chunks = [{"choices": [{"index": 0, "delta": one}]} for one in deltas]
-    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-    chunks.append({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": len(deltas)}})
-    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks) + b"data: [DONE]\n\n"
+    said = [*([{"reasoning": thought}] if thought else []), *({"content": word} for word in words)]
+    return b"".join([*map(delta, said), delta({}, "stop"), counts(9, len(said)), DONE])
 
 
 def answers(house: Any, body: bytes, *, stream: bool = True) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import EngineResponse, Upstream
-from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, EngineConnection
+from sparkdash.upstream.connection import HEAD_LIMIT, EngineConnection
 
 PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
 CUTS = st.lists(st.integers(0, 600), max_size=12)
@@ -182,29 +182,6 @@ async def test_what_was_not_asked_for_is_not_read() -> None:
     made, socket = connection()
     made.data_received(answer)
     assert socket.closing
-
-
-async def test_what_nobody_takes_stays_with_the_engine() -> None:
-    """Reading stops at the limit, and goes on when it was taken; whoever is poured to may stop it, too."""
-    made, socket = connection()
-    asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
-    await asyncio.sleep(0)
-    made.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n")
-    await asking
-    for _ in range(BUFFER_LIMIT // 65536 + 1):
-        assert not socket.paused
-        made.data_received(b"x" * 65536)
-    assert socket.paused
-    assert len(await made.piece()) > BUFFER_LIMIT
-    assert not socket.paused
-    made.pause()
-    assert socket.paused
-    pouring = asyncio.create_task(made.pour(lambda _piece: None))
-    await asyncio.sleep(0)
-    assert socket.paused, "whoever pours was full before"
-    made.resume()
-    assert not socket.paused
-    pouring.cancel()
 
 
 async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:

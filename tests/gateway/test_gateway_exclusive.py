@@ -46,16 +46,6 @@ def test_who_waits_is_told_when_to_come_back() -> None:
     assert refused.value.retry_after == TTL_S - 11
 
 
-def test_only_the_holder_releases() -> None:
-    """A stale token frees nothing."""
-    exclusive = Exclusive()
-    held = exclusive.take("bench")
-    exclusive.release("guess")
-    assert exclusive.held is not None
-    exclusive.release(held.token)
-    assert exclusive.held is None
-
-
 @pytest.mark.parametrize("token", ["\xff\x80", "ключ", "\ud800", ""])
 def test_a_token_of_any_bytes_is_a_wrong_one(token: str) -> None:
     """Headers are bytes: whoever sends odd ones is refused like anybody else."""

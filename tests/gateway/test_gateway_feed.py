@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.event import EVENT, Event, Level, Notice, SampleTaken
+from sparkdash.domain.event import EVENT, Event, Level, Notice
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
-from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.gateway.http import event_feed
 
@@ -80,17 +79,6 @@ async def test_a_reader_that_comes_back_misses_nothing(house: Any) -> None:
         assert (await next_item(stranger))[0] == "snapshot"
 
 
-async def test_each_event_is_encoded_once_for_all(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    frame = event_feed._frame
-    monkeypatch.setattr(event_feed, "_frame", lambda *args: made.append(args) or frame(*args))
-    async with listening(house) as one, listening(house) as two:
-        assert await next_item(one) == await next_item(two)
-        house.bus.publish(notice("x"))
-        assert await next_item(one) == await next_item(two)
-    assert [args[0] for args in made] == [b"snapshot", b"fact"]
-
-
 async def test_a_listener_that_leaves_is_forgotten(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Telemetry ticks slower when nobody listens."""
     forgotten, unsubscribe = asyncio.Event(), house.bus.unsubscribe
@@ -130,22 +118,6 @@ async def test_silence_is_broken_by_a_comment(house: Any, monkeypatch: pytest.Mo
         await next_item(frames)
         assert await anext(frames) == ("", 0, None)
         assert await anext(frames) == ("", 0, None)
-
-
-async def test_samples_may_be_skipped_facts_may_not(house: Any) -> None:
-    async with listening(house) as frames:
-        _, _, world = await next_item(frames)
-        house.bus.publish(notice("before"))
-        for at in range(50):
-            house.bus.publish(SampleTaken(sample=Sample(at=float(at))))
-        house.bus.publish(notice("after"))
-        facts = []
-        while world.seq < house.bus.snapshot.seq:
-            _, _, event = await next_item(frames)
-            facts.append(event.fact.kind)
-            world = apply(world, event)
-        assert facts == ["notice", "sample", "notice"]
-        assert world == house.bus.snapshot
 
 
 async def test_a_daemon_that_ends_ends_the_feed(house: Any) -> None:

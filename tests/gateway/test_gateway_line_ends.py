@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
+from recorded_streams import PATHS, cut, dialect_of
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.route import Dialect
@@ -16,12 +16,6 @@ from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedRespon
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.sse import Frame, Frames
 
-ROUTES = {
-    "chat": (Dialect.CHAT, "/v1/chat/completions"),
-    "completions": (Dialect.COMPLETIONS, "/v1/completions"),
-    "messages": (Dialect.MESSAGES, "/v1/messages"),
-    "responses": (Dialect.RESPONSES, "/v1/responses"),
-}
 ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", "mixed": b""}
 SPLICES: dict[str, Callable[[], Splice]] = {
     "without usage": WithoutUsage,
@@ -32,10 +26,6 @@ SPLICES: dict[str, Callable[[], Splice]] = {
 COUNTS = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
 BEFORE = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 AFTER = b"data: [DONE]\n\n"
-
-
-def route_of(name: str) -> tuple[Dialect, str]:
-    return next(found for word, found in ROUTES.items() if f"-{word}-" in name)
 
 
 def ended(body: bytes, ends: str) -> bytes:
@@ -56,22 +46,14 @@ def short(body: bytes) -> bytes:
     return b"\n\n".join((*frames[:5], *frames[-6:])) if len(frames) > 12 else body
 
 
-def in_two(body: bytes) -> Iterator[list[bytes]]:
-    """Cut once, around every line end and at every 97th byte."""
+def cuts(body: bytes) -> Iterator[list[bytes]]:
+    """Byte by byte, in two around every line end and at every 97th byte, and in random pieces."""
+    yield [body[at : at + 1] for at in range(len(body))]
     ends = {at + step for at in (m.start() for m in re.finditer(rb"[\r\n]", body)) for step in (0, 1)}
     for at in sorted((ends | set(range(1, len(body), 97))) - {0, len(body)}):
         yield [body[:at], body[at:]]
-
-
-def cuts(body: bytes) -> Iterator[list[bytes]]:
-    """Whole, byte by byte, in two, and in random pieces."""
-    yield [body]
-    yield [body[at : at + 1] for at in range(len(body))]
-    yield from in_two(body)
     for seed in range(10):
-        dice = random.Random(seed)
-        edges = sorted({0, len(body), *(dice.randrange(len(body)) for _ in range(30))})
-        yield [body[start:end] for start, end in pairwise(edges)]
+        yield cut(body, random.Random(seed))
 
 
 def events(body: bytes) -> list[Frame]:
@@ -96,7 +78,7 @@ def test_what_is_read_of_a_stream_does_not_depend_on_its_line_ends(
 ) -> None:
     """Counts, reason, end and failure of every recorded stream, cut everywhere."""
     for name in streams:
-        dialect, body = route_of(name)[0], short(recorded_body(name))
+        dialect, body = dialect_of(name), short(recorded_body(name))
         expected = heard(dialect, [body])
         for pieces in cuts(ended(body, ends)):
             assert heard(dialect, pieces) == expected, (name, pieces[0][-20:])
@@ -182,7 +164,7 @@ async def test_a_completed_stream_ends_as_its_engine_ended_it(
 
     house.engine.script = script
     asked = {"model": "alpha", "stream": True, "stream_options": {"include_usage": True}}
-    reply = await house.client.post(route_of(name)[1], json=asked)
+    reply = await house.client.post(PATHS[dialect_of(name)], json=asked)
     assert reply.content == body
     row = await house.ended()
     assert (row.state, row.error) == (RequestState.DONE, None)

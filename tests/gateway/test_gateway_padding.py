@@ -162,13 +162,6 @@ async def test_an_sdk_learns_the_true_status_with_its_next_post(waiting: Any) ->
     assert caught.value.status_code == REFUSED
 
 
-async def test_a_client_that_leaves_ends_its_request(waiting: Any) -> None:
-    async with asking(waiting, ASKS) as reply:
-        await anext(reply.aiter_raw())
-    row = await waiting.ended()
-    assert (row.state, row.error) == (RequestState.GONE, "client_gone")
-
-
 async def test_a_client_of_http_1_0_reads_to_the_end_of_its_connection(waiting: Any) -> None:
     body = json.dumps(BODY).encode()
     reader, writer = await waiting.connect(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from itertools import pairwise
 from typing import Any
 
 import pytest
+from recorded_streams import cut
 from scripted import answering, engine_on_a_socket, streaming
 
 from sparkdash.domain.profile import EngineKind, Profile
@@ -41,13 +41,6 @@ WORDS = (
 STREAMS = 10_000
 
 
-def cut(data: bytes, dice: random.Random) -> list[bytes]:
-    """The same bytes in pieces: whole, byte by byte, or anything between."""
-    places = dice.choice((0, 1, 3, 20, len(data)))
-    edges = sorted({0, len(data), *(dice.randrange(len(data) + 1) for _ in range(places))})
-    return [data[start:end] for start, end in pairwise(edges)]
-
-
 def through(splice: Splice, pieces: list[bytes]) -> bytes:
     return b"".join([*map(splice.feed, pieces), splice.end()])
 
@@ -78,19 +71,6 @@ def test_ten_thousand_streams_lose_the_counts_and_nothing_else() -> None:
         after = dice.choice((b"data: [DONE]" + newline * 2, b"", b"data: [DO"))
         usage = dice.choice((USAGE, USAGE.replace(b'":', b'": '), b"")).replace(b"\n", newline)
         assert through(WithoutUsage(), cut(before + usage + after, dice)) == before + after, seed
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_recorded_stream_loses_the_counts_and_nothing_else(recorded_body: Any, streams: list[str], seed: int) -> None:
-    """Real engines' streams; those without such a chunk pass whole."""
-    for name in streams:
-        body = recorded_body(name)
-        told = b"".join(
-            frame + b"\n\n"
-            for frame in body.split(b"\n\n")[:-1]
-            if not (frame.startswith(b"data: {") and json.loads(frame[6:]).get("choices") == [])
-        )
-        assert through(WithoutUsage(), cut(body, random.Random(seed))) == told, name
 
 
 def test_an_endless_frame_is_not_collected() -> None:

@@ -8,17 +8,13 @@ import random
 from typing import Any
 
 import pytest
+from recorded_streams import PATHS, cut, dialect_of
 from scripted import streaming
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.request import RequestState
+from sparkdash.gateway.protocol.route import Dialect
 
-ROUTES = {
-    "chat": "/v1/chat/completions",
-    "completions": "/v1/completions",
-    "messages": "/v1/messages",
-    "responses": "/v1/responses",
-}
 ASKED = {"model": "alpha", "stream": True, "stream_options": {"include_usage": True}}
 COUNTS = {  # file: (prompt, cached, completion), as its last frames say
     "llama.cpp-0c1e57098-base-chat-stream": (23, 22, 80),
@@ -40,22 +36,11 @@ COUNTS = {  # file: (prompt, cached, completion), as its last frames say
 }
 
 
-def split(data: bytes, seed: int) -> list[bytes]:
-    """The same bytes in random pieces, most of them small."""
-    dice, at, pieces = random.Random(seed), 0, []
-    while at < len(data):
-        size = dice.choice((1, 7, 40, 300, 5000))
-        pieces.append(data[at : at + size])
-        at += size
-    return pieces
-
-
 @pytest.mark.parametrize("name", sorted(COUNTS))
 async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any, name: str) -> None:
     recorded = recorded_body(name)
-    route = next(path for word, path in ROUTES.items() if f"-{word}-" in name)
-    house.engine.script = streaming(*split(recorded, seed=len(name)))
-    async with house.client.stream("POST", route, json=ASKED) as reply:
+    house.engine.script = streaming(*cut(recorded, random.Random(name)))
+    async with house.client.stream("POST", PATHS[dialect_of(name)], json=ASKED) as reply:
         got = b"".join([chunk async for chunk in reply.aiter_raw()])
     assert got == recorded
     assert reply.headers["content-type"] == "text/event-stream"
@@ -68,12 +53,12 @@ async def test_a_recorded_stream_passes_unchanged(house: Any, recorded_body: Any
     assert row.finish_reason in ("length", "tool_calls", "max_tokens", "tool_use", None)
 
 
-@pytest.mark.parametrize("route", [*ROUTES.values(), "/v1/audio/speech"])
+@pytest.mark.parametrize("route", [*PATHS.values(), "/v1/audio/speech"])
 async def test_nonsense_passes_unchanged(house: Any, route: str) -> None:
     dice = random.Random(route)
     words = (b"data: ", b'"choices":[],"usage":{', b"[DONE]", b"\r\n\r\n", b"\n\n", b"event: error", "ünï😀".encode())
     nonsense = b"".join(dice.choice((*words, dice.randbytes(200))) for _ in range(500))
-    house.engine.script = streaming(*split(nonsense, seed=len(route)))
+    house.engine.script = streaming(*cut(nonsense, dice))
     assert (await house.client.post(route, json=ASKED)).content == nonsense
 
 
@@ -84,9 +69,8 @@ async def test_a_client_that_does_not_ask_for_counts_gets_none(
 ) -> None:
     """The engine is asked on our behalf: the row has its counts, and the client every byte but the chunk that brings them."""
     recorded = recorded_body(f"vllm-0.32.0-base-{name}")
-    house.engine.script = streaming(*split(recorded, seed=3))
-    route = ROUTES[name.partition("-")[0]]
-    reply = await house.client.post(route, json={"model": "alpha", "stream": True, **options})
+    house.engine.script = streaming(*cut(recorded, random.Random(name)))
+    reply = await house.client.post(PATHS[dialect_of(name)], json={"model": "alpha", "stream": True, **options})
     frames = recorded.split(b"\n\n")
     assert b'"choices":[],"usage":{' in frames[-3]
     assert reply.content == b"\n\n".join(frames[:-3] + frames[-2:])
@@ -113,7 +97,7 @@ async def test_an_engine_is_asked_for_counts_only_where_that_is_safe(
     house.catalog.profiles["gguf"] = Profile(name="gguf", engine=EngineKind.LLAMACPP)
     frames = b'data: {"choices":[],"usage":{"completion_tokens":1}}\n\n'
     house.engine.script = streaming(frames)
-    reply = await house.client.post(ROUTES[route], json={"model": profile, "stream": True, **more})
+    reply = await house.client.post(PATHS[Dialect(route)], json={"model": profile, "stream": True, **more})
     assert json.loads(house.engine.seen[0].body) == {"model": profile, "stream": True, **more}
     assert reply.content == frames
 

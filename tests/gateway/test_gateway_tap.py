@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_streams import dialect_of
 
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import TAIL, Tap, TokenUsage, error_code
-
-
-def dialect_of(name: str) -> Dialect:
-    return next(Dialect(word) for word in name.split("-") if word in {*Dialect})
 
 
 def fed(*pieces: bytes, dialect: Dialect = Dialect.CHAT, stream: bool = True) -> Tap:
@@ -92,15 +89,6 @@ def test_the_tail_is_bounded() -> None:
         assert len(tap.tail()) <= 2 * TAIL + 508
     assert len(tap.tail()) >= TAIL
     assert tap.size == 2000 * 508
-
-
-def test_the_last_text_is_known_when_it_is_no_longer_kept() -> None:
-    """An engine may say much after its last word."""
-    tap = fed(TEXT, TEXT, *[b": " + b"x" * 500 + b"\n\n"] * 200)
-    assert TEXT not in tap.tail()
-    assert (tap.first, tap.last) == (1.0, 2.0)
-    tap.feed(TEXT, 400.0)
-    assert (tap.first, tap.last) == (1.0, 400.0)
 
 
 def test_what_is_told_in_the_beginning_is_known_at_the_end_of_a_long_answer(recorded_body: Any) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from recorded_streams import PATHS, dialect_of
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.route import Dialect
@@ -23,46 +24,38 @@ def text_event(words: str = "word ") -> bytes:
     return b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % words.encode()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Driver:
     """A meter, and requests whose engine sends a token every `1 / rate` seconds."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.meter = TrafficMeter(self.clock)
+        self.now = 100.0
+        self.meter = TrafficMeter(lambda: self.now)
 
     def ask(self, number: str, profile: str = "a", *, stream: bool = True, here: bool = True) -> MeteredRequest:
         request = self.meter.begin(number, profile, CHAT)
         request.granted(profile, here=here)
         if stream:
             request.answer = Tap(Dialect.CHAT)
-            request.answer.feed(ROLE, self.clock.now)
+            request.answer.feed(ROLE, self.now)
         return request
 
     def say(self, request: MeteredRequest, tokens: int = 1, events: int = 1) -> None:
         assert isinstance(request.answer, Tap)
         for _ in range(events):
             begins = request.answer.first is None
-            request.answer.feed(text_event("word " * tokens), self.clock.now)
+            request.answer.feed(text_event("word " * tokens), self.now)
             if begins:
                 request.began_text(0.5)
 
     def look(self, power_w: float | None = None) -> Any:
         power = None if power_w is None else Power(power_w)
-        return self.meter.look(self.clock.now, 1e9 + self.clock.now, power)
+        return self.meter.look(self.now, 1e9 + self.now, power)
 
     def run(self, seconds: int, requests: dict[str, tuple[MeteredRequest, int]], power_w: float | None = None) -> Any:
         """Let the requests decode so many events a second, looked at each second."""
         for _ in range(seconds):
             for tenth in range(10):
-                self.clock.now += 0.1
+                self.now += 0.1
                 for request, rate in requests.values():
                     self.say(request, events=rate * (tenth + 1) // 10 - rate * tenth // 10)
             looked = self.look(power_w)
@@ -85,7 +78,7 @@ def test_a_running_stream_tells_its_tokens_and_the_rate_of_its_last_seconds(driv
     assert live.rate_s == pytest.approx(3.0, abs=0.6)
     assert looked.profiles["a"].decode_tok_s == pytest.approx(20.0)
     assert looked.profiles["a"].rate_s == pytest.approx(2.0, abs=0.6)
-    driver.clock.now += 40
+    driver.now += 40
     silent = driver.look().requests["r1"]
     assert silent.silent_s == pytest.approx(40.0)
 
@@ -93,9 +86,9 @@ def test_a_running_stream_tells_its_tokens_and_the_rate_of_its_last_seconds(driv
 def test_the_first_tokens_of_an_instant_are_no_rate(driver: Driver) -> None:
     """Neither 0 nor thousands."""
     request = driver.ask("r1")
-    driver.clock.now += 5
+    driver.now += 5
     driver.say(request, events=3)
-    driver.clock.now += 0.05
+    driver.now += 0.05
     live = driver.look().requests["r1"]
     assert (live.output_tokens, live.tok_s) == (3, None)
 
@@ -113,7 +106,7 @@ def test_an_engine_that_counts_in_each_event_is_believed(driver: Driver) -> None
     driver.say(request)
     request.answer.feed(
         b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":9,"completion_tokens":77}}\n\n',
-        driver.clock.now,
+        driver.now,
     )
     live = driver.look().requests["r1"]
     assert (live.output_tokens, live.estimated) == (77, False)
@@ -124,7 +117,7 @@ def test_tokens_of_speculation_are_estimated_by_what_earlier_answers_held(driver
     request = driver.ask("old")
     assert isinstance(request.answer, Tap)
     driver.say(request, tokens=3, events=100)
-    request.answer.feed(END % 300, driver.clock.now)
+    request.answer.feed(END % 300, driver.now)
     driver.meter.end(request, TokenUsage(prompt=50, completion=300), 0.5)
     request = driver.ask("new")
     driver.say(request, tokens=3, events=100)
@@ -132,22 +125,19 @@ def test_tokens_of_speculation_are_estimated_by_what_earlier_answers_held(driver
 
 
 @pytest.mark.parametrize(
-    ("stream", "dialect"),
+    "stream",
     [
-        ("llama.cpp-0c1e57098-base-chat-stream", Dialect.CHAT),
-        ("llama.cpp-0c1e57098-base-completions-stream", Dialect.COMPLETIONS),
-        ("llama.cpp-0c1e57098-base-messages-stream", Dialect.MESSAGES),
-        ("llama.cpp-0c1e57098-base-responses-stream", Dialect.RESPONSES),
-        ("vllm-0.32.0-base-chat-stream-usage", Dialect.CHAT),
-        ("vllm-0.32.0-base-messages-stream", Dialect.MESSAGES),
+        *(f"llama.cpp-0c1e57098-base-{dialect}-stream" for dialect in PATHS),
+        "vllm-0.32.0-base-chat-stream-usage",
+        "vllm-0.32.0-base-messages-stream",
     ],
 )
-def test_events_with_text_of_real_engines_are_their_tokens(stream: str, dialect: Dialect, recorded_body: Any) -> None:
+def test_events_with_text_of_real_engines_are_their_tokens(stream: str, recorded_body: Any) -> None:
     """The engine's own count within 3 %, wherever the stream is cut: a token without text has no event."""
     whole = recorded_body(stream)
     events = [event + b"\n\n" for event in whole.split(b"\n\n") if event]
     for pieces in (events, [whole], [whole[at : at + 37] for at in range(0, len(whole), 37)]):
-        tap = Tap(dialect)
+        tap = Tap(dialect_of(stream))
         for piece in pieces:
             tap.feed(piece, 1.0)
         assert tap.text_events == pytest.approx(tap.usage().completion, rel=0.03)
@@ -170,23 +160,23 @@ def test_a_profiles_figures_are_those_of_all_its_requests(driver: Driver) -> Non
     assert (figures.requests, figures.prompt_tokens, figures.cached_tokens) == (2, 1500, 700)
     assert figures.output_tokens == 300
     assert figures.prompt_tok_s == pytest.approx(800 / 1.0)
-    driver.clock.now += 5
+    driver.now += 5
     assert driver.look().profiles["a"].decode_tok_s == 0.0
 
 
 def test_answers_without_a_stream_count_at_their_own_rate(driver: Driver) -> None:
     """Ten at a time, each 4 s long with 200 tokens: 500 tok/s, never a burst of thousands."""
     driver.look()
-    open_ = [(driver.ask(f"0-{n}", stream=False), driver.clock.now + 0.4 * (n + 1)) for n in range(10)]
+    open_ = [(driver.ask(f"0-{n}", stream=False), driver.now + 0.4 * (n + 1)) for n in range(10)]
     rates = []
     for second in range(1, 31):
-        end = driver.clock.now + 1
+        end = driver.now + 1
         for n, (request, ends) in enumerate(open_):
             if ends <= end:
-                driver.clock.now = ends
+                driver.now = ends
                 driver.meter.end(request, TokenUsage(prompt=10, completion=200), None)
                 open_[n] = (driver.ask(f"{second}-{n}", stream=False), ends + 4)
-        driver.clock.now = end
+        driver.now = end
         rates.append(driver.look().profiles["a"].decode_tok_s)
     assert rates[-1] == pytest.approx(500, rel=0.1)
     assert max(rates) < 700
@@ -258,22 +248,25 @@ def test_names_that_no_profile_has_leave_nothing_behind(driver: Driver) -> None:
 def test_a_short_request_and_one_without_a_sensor_have_no_energy(driver: Driver) -> None:
     driver.look(60.0)
     short = driver.ask("short")
-    driver.clock.now += 0.3
+    driver.now += 0.3
     assert driver.meter.end(short, TokenUsage(completion=5), 0.1) is None
-    driver.clock.now += 0.7
+    driver.now += 0.7
     assert driver.look(60.0).profiles["a"].energy_wh * 3600 == pytest.approx(18)
     blind = driver.ask("blind")
     driver.run(3, {"blind": (blind, 10)}, power_w=None)
     assert driver.meter.end(blind, TokenUsage(completion=30), 0.1) is None
 
 
+def ask_at_length(house: Any, words: str) -> asyncio.Task[Any]:
+    said = [{"role": "user", "content": words}]
+    return asyncio.create_task(house.chat(stream=True, max_tokens=400, messages=said))
+
+
 async def test_a_request_through_the_gateway_is_seen_while_it_streams(house: Any, tools: Any) -> None:
     """A simulated engine: the tokens so far never go back, and end at the engine's own count."""
     meter = house.app._deps.meter
     async with tools.simulated_engine(house):
-        asked = asyncio.ensure_future(
-            house.chat(stream=True, max_tokens=400, messages=[{"role": "user", "content": "Tell me of the sea."}])
-        )
+        asked = ask_at_length(house, "Tell me of the sea.")
         seen: list[int] = []
         while not asked.done():
             for live in meter.look(time.monotonic(), time.time(), Power(50.0)).requests.values():
@@ -293,9 +286,7 @@ async def test_a_picture_in_a_body_says_nothing_of_the_prompts_tokens(
     house: Any, tools: Any, words: str, known: bool
 ) -> None:
     async with tools.simulated_engine(house):
-        asked = asyncio.ensure_future(
-            house.chat(stream=True, max_tokens=400, messages=[{"role": "user", "content": words}])
-        )
+        asked = ask_at_length(house, words)
         row = await house.in_state(RequestState.STREAMING)
         await asked
     assert (row.prompt_estimate is not None) is known

@@ -62,6 +62,22 @@ async def connected(house: Any, path: str = URL, **more: Any) -> AsyncIterator[a
         yield socket
 
 
+@asynccontextmanager
+async def talking(
+    house: Any, talk: Talk = echo, path: str = URL, **more: Any
+) -> AsyncIterator[tuple[aiohttp.ClientWebSocketResponse, list[web.Request]]]:
+    """A client's socket through the gateway to a server that talks so, and the requests that came to the server."""
+    async with engine_that(talk) as (url, seen):
+        house.supervisor.url = url
+        async with connected(house, path, **more) as socket:
+            yield socket, seen
+
+
+async def echoes(socket: aiohttp.ClientWebSocketResponse, text: str = "x") -> bool:
+    await socket.send_str(text)
+    return await socket.receive_str() == text
+
+
 @pytest.fixture
 def settings() -> Settings:
     return Settings(hold_headers_s=0.05, socket_idle_s=60)
@@ -69,18 +85,14 @@ def settings() -> Settings:
 
 async def test_messages_go_both_ways_and_the_row_tells_of_it(house: Any) -> None:
     """Text, bytes, large ones in both directions; the engine's path, and no key or browser header of the client."""
-    async with engine_that(echo) as (url, seen):
-        house.supervisor.url = url
-        async with connected(house, headers={"Authorization": "Bearer secret", "Cookie": "x=1"}) as socket:
-            for text in ("a", "b" * 200, "c" * 70_000, "d" * 3_000_000):
-                await socket.send_str(text)
-                assert (await socket.receive_str()) == text
-            await socket.send_bytes(b"\0" * 500_000)
-            assert (await socket.receive_bytes()) == b"\0" * 500_000
-        request = seen[0]
-        assert (request.path, request.query.get("model")) == ("/v1/realtime", "alpha")
-        assert "Authorization" not in request.headers
-        assert "Cookie" not in request.headers
+    async with talking(house, headers={"Authorization": "Bearer secret", "Cookie": "x=1"}) as (socket, seen):
+        for text in ("a", "b" * 200, "c" * 70_000, "d" * 3_000_000):
+            assert await echoes(socket, text)
+        await socket.send_bytes(b"\0" * 500_000)
+        assert (await socket.receive_bytes()) == b"\0" * 500_000
+    request = seen[0]
+    assert (request.path, request.query.get("model")) == ("/v1/realtime", "alpha")
+    assert not {"Authorization", "Cookie"} & request.headers.keys()
     row = await house.ended()
     assert (row.state, row.status, row.profile, row.route) == (RequestState.DONE, 101, "alpha", "/v1/realtime")
     await house.supervisor.all_left()
@@ -90,11 +102,9 @@ async def test_the_engines_close_reaches_the_client_with_its_code(house: Any) ->
     async def bye(socket: web.WebSocketResponse, _request: web.Request) -> None:
         await socket.close(code=4001, message=b"enough")
 
-    async with engine_that(bye) as (url, _):
-        house.supervisor.url = url
-        async with connected(house) as socket:
-            message = await socket.receive()
-            assert (message.type, message.data, message.extra) == (WSMsgType.CLOSE, 4001, "enough")
+    async with talking(house, bye) as (socket, _):
+        message = await socket.receive()
+        assert (message.type, message.data, message.extra) == (WSMsgType.CLOSE, 4001, "enough")
     assert (await house.ended()).state is RequestState.DONE
 
 
@@ -106,11 +116,9 @@ async def test_the_clients_close_reaches_the_engine_with_its_code(house: Any) ->
             pass
         told.set_result(socket.close_code)
 
-    async with engine_that(wait) as (url, _):
-        house.supervisor.url = url
-        async with connected(house) as socket:
-            await socket.close(code=4002, message=b"done")
-        assert await asyncio.wait_for(told, LIMIT_S) == 4002
+    async with talking(house, wait) as (socket, _):
+        await socket.close(code=4002, message=b"done")
+        assert await told == 4002
     assert (await house.ended()).state is RequestState.DONE
 
 
@@ -141,8 +149,7 @@ async def test_an_engine_that_is_gone_before_it_took_over_costs_only_time(house:
     async with engine_that(echo) as (url, _):
         house.supervisor.urls = ["http://127.0.0.1:9", url]
         async with connected(house) as socket:
-            await socket.send_str("hello")
-            assert await socket.receive_str() == "hello"
+            assert await echoes(socket)
     assert len(house.supervisor.leases) == 2
 
 
@@ -176,21 +183,15 @@ def locked(house: Any, path: Path, **more: Any) -> str:
 async def test_a_socket_counts_within_its_keys_limit(house: Any, tmp_path: Path) -> None:
     secret = locked(house, tmp_path / "keys.json", requests_per_minute=1)
     headers = {"Authorization": f"Bearer {secret}"}
-    async with engine_that(echo) as (url, _):
-        house.supervisor.url = url
-        async with connected(house, headers=headers) as socket:
-            await socket.send_str("x")
-            await socket.receive_str()
+    async with talking(house, headers=headers) as (socket, _):
+        assert await echoes(socket)
         assert (await refusal(house, **headers)).status == 429
 
 
 async def test_an_engines_own_websocket_is_passed_unchanged(house: Any) -> None:
-    async with engine_that(echo) as (url, seen):
-        house.supervisor.url = url
-        async with connected(house, "/upstream/alpha/ws?clientId=7") as socket:
-            await socket.send_str('{"type":"session.update","model":"alpha"}')
-            assert await socket.receive_str() == '{"type":"session.update","model":"alpha"}'
-        assert str(seen[0].rel_url) == "/ws?clientId=7"
+    async with talking(house, path="/upstream/alpha/ws?clientId=7") as (socket, seen):
+        assert await echoes(socket, '{"type":"session.update","model":"alpha"}')
+    assert str(seen[0].rel_url) == "/ws?clientId=7"
 
 
 async def test_a_stalled_client_holds_the_engine_up_and_not_the_memory(house: Any) -> None:
@@ -220,14 +221,11 @@ async def test_a_stalled_client_holds_the_engine_up_and_not_the_memory(house: An
 
 
 async def test_a_client_waits_in_its_handshake_while_the_model_loads(house: Any) -> None:
-    async with engine_that(echo) as (url, _):
-        house.supervisor.url = url
-        house.supervisor.gate.clear()
-        asyncio.get_running_loop().call_later(0.3, house.supervisor.gate.set)
-        async with connected(house) as socket:
-            assert house.supervisor.gate.is_set()
-            await socket.send_str("x")
-            assert await socket.receive_str() == "x"
+    house.supervisor.gate.clear()
+    asyncio.get_running_loop().call_later(0.3, house.supervisor.gate.set)
+    async with talking(house) as (socket, _):
+        assert house.supervisor.gate.is_set()
+        assert await echoes(socket)
 
 
 async def test_a_load_that_fails_has_its_true_status(house: Any) -> None:
@@ -277,13 +275,10 @@ async def test_whoever_ends_a_socket_gives_the_reason(
     monkeypatch.setattr(dispatch, "LOOK_S", 0.02)
     secret = locked(house, tmp_path / "keys.json", scopes=(Scope.INFERENCE, Scope.CONTROL))
     house.client.headers["Authorization"] = f"Bearer {secret}"
-    async with engine_that(echo) as (url, _):
-        house.supervisor.url = url
-        async with connected(house, headers={"Authorization": f"Bearer {secret}"}) as socket:
-            await socket.send_str("x" * 700_000)
-            await socket.receive_str()
-            await end(house, tmp_path / "keys.json")
-            assert (await socket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
+    async with talking(house, headers={"Authorization": f"Bearer {secret}"}) as (socket, _):
+        assert await echoes(socket, "x" * 700_000)
+        await end(house, tmp_path / "keys.json")
+        assert (await socket.receive()).type in {WSMsgType.CLOSED, WSMsgType.CLOSE, WSMsgType.ERROR}
     await house.supervisor.all_left()
     row = await house.ended()
     assert (row.state, row.error) == (RequestState.FAILED, code)
@@ -295,11 +290,9 @@ async def test_an_engine_that_dies_closes_the_socket(house: Any) -> None:
         assert request.transport is not None
         request.transport.abort()
 
-    async with engine_that(die) as (url, _):
-        house.supervisor.url = url
-        async with connected(house) as socket:
-            await socket.send_str("hello")
-            assert (await socket.receive()).type is WSMsgType.CLOSED
+    async with talking(house, die) as (socket, _):
+        await socket.send_str("hello")
+        assert (await socket.receive()).type is WSMsgType.CLOSED
     await house.supervisor.all_left()
 
 
@@ -325,10 +318,7 @@ async def test_a_client_that_vanishes_frees_the_engine(house: Any) -> None:
 
 async def test_the_model_in_the_query_becomes_the_engines_own(house: Any) -> None:
     house.supervisor.names = ("own/name",)
-    async with engine_that(echo) as (url, seen):
-        house.supervisor.url = url
-        async with connected(house, URL + "&x=1"):
-            pass
+    async with talking(house, path=URL + "&x=1") as (_, seen):
         assert dict(seen[0].query) == {"model": "own/name", "x": "1"}
 
 
@@ -340,7 +330,6 @@ async def test_a_pages_key_may_be_a_subprotocol(house: Any, tmp_path: Path) -> N
         offered = ("realtime", f"openai-insecure-api-key.{secret}", "openai-beta.realtime-v1")
         async with connected(house, protocols=offered, headers={"Origin": "http://localhost"}) as socket:
             assert socket.protocol == "realtime"
-            await socket.send_str("x")
-            assert await socket.receive_str() == "x"
+            assert await echoes(socket)
         assert seen[0].headers["Sec-WebSocket-Protocol"] == "realtime"
     assert (await house.ended()).key == "page"

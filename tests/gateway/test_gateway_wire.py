@@ -6,9 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
-from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ import uvicorn.server
 from leaping import LeapingLoop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sparkdash.listen import Server
 from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders, ServerState
 from sparkdash.wire.connection import MOST, Deadline
 
@@ -27,8 +24,8 @@ EMPTY = ResponseHeaders([(b"content-length", b"0")])
 class Socket(asyncio.Transport):
     """Remembers what was asked of it."""
 
-    def __init__(self, door: object = None) -> None:
-        super().__init__({"sockname": door})
+    def __init__(self) -> None:
+        super().__init__()
         self.written = b""
         self.packets: list[bytes] = []
         self.closing = False
@@ -62,7 +59,6 @@ class Client:
         self,
         app: Any,
         protocol: Callable[..., Any] = ClientConnection,
-        door: object = None,
         server: ServerState | None = None,
     ) -> None:
         server = server or ServerState(app)
@@ -73,7 +69,7 @@ class Client:
             self.wire = protocol(config, uvicorn.server.ServerState(), {})
         else:
             self.wire = protocol(server)
-        self.socket = Socket(door)
+        self.socket = Socket()
         self.wire.connection_made(self.socket)
 
     async def says(self, data: bytes) -> bytes:
@@ -422,33 +418,6 @@ async def test_a_connection_that_is_over_goes_without_the_collector(request_: by
         assert gone() is None
     finally:
         gc.enable()
-
-
-async def test_an_application_hears_from_where_and_at_which_door_it_is_asked(tmp_path: Path) -> None:
-    """By TCP, of either family, and through a unix socket, whose clients have no address."""
-    seen: list[Any] = []
-
-    async def serve(own: RequestChannel) -> None:
-        seen.append((*own.ends(), own.head.listener[1]))
-        await by_line(204, [], [])(own)
-
-    server, loop = Server(serve), asyncio.get_running_loop()
-    made = partial(ClientConnection, server.state)
-    path = str(tmp_path / "socket")
-    for door in (await loop.create_server(made, "127.0.0.1", 0), await loop.create_unix_server(made, path)):
-        name = door.sockets[0].getsockname()
-        unix = isinstance(name, str)
-        reader, writer = await (asyncio.open_unix_connection(name) if unix else asyncio.open_connection(*name))
-        writer.write(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-        assert await reader.read()
-        own = None if unix else writer.get_extra_info("sockname")
-        assert seen.pop() == (own, (path, None) if unix else name, "http")
-        writer.close()
-        door.close()
-    client = Client(serve, door=("::1", 8484, 0, 0))  # not every box has IPv6
-    await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-    await client.leaves()
-    assert seen == [(None, ("::1", 8484), "http")]
 
 
 async def test_the_connections_of_a_server_share_its_turns() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from scripted import Seen, Wire, engine_on_a_socket
+from scripted import Script, Seen, Wire, answering, dying, engine_on_a_socket
 from simulated import serving
 
 from sparkdash import daemon, upstream
@@ -30,76 +30,27 @@ KEY = "sk-far-0123456789abcdef"
 FAST = (SimSpeed(context=0, decode_tok_s=2000, prefill_tok_s=200_000),)
 
 
-class Answer:
-    """A chat's answer on the wire of the scripted engine."""
-
-    def __init__(self, wire: Wire, left: asyncio.Event) -> None:
-        self.wire = wire
-        self.abort = wire.abort
-        self.begin = wire.head
-        self._left = left
-
-    async def whole(self, status: int, body: dict[str, Any]) -> None:
-        await self.wire.answer(json.dumps(body).encode(), status)
-
-    async def says(self, message: dict[str, Any], **more: Any) -> None:
-        """Answer a request without a stream."""
-        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
-        await self.whole(
-            200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
-        )
-
-    async def say(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> None:
-        await self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more})
-
-    async def counts(self, prompt: int, completion: int) -> None:
-        await self.event({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}})
-
-    async def event(self, body: dict[str, Any]) -> None:
-        chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", **body}
-        await self.wire.chunk(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-
-    async def end(self) -> None:
-        await self.wire.chunk(b"data: [DONE]\n\n")
-        await self.wire.end()
-
-    async def until_left(self) -> None:
-        """Returns when who asked has hung up."""
-        await self.wire.client_left()
-        self._left.set()
-
-
-async def _silent(_body: dict[str, Any], answer: Answer) -> None:
-    await answer.whole(500, {"error": {"message": "no script"}})
-
-
 @dataclass
 class Engine:
-    """An engine that speaks chat completions alone, as `script` says; it keeps what it was asked and who hung up."""
+    """An engine that speaks chat completions alone, as `script` says; it keeps what it was asked."""
 
-    script: Callable[[dict[str, Any], Answer], Awaitable[None]] = _silent
+    script: Script = dying
     asked: list[dict[str, Any]] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
 
     def answers(self, status: int, body: dict[str, Any]) -> None:
         """Answer each chat so from now on."""
-
-        async def script(_body: dict[str, Any], answer: Answer) -> None:
-            await answer.whole(status, body)
-
-        self.script = script
+        self.script = answering(json.dumps(body).encode(), status)
 
     async def __call__(self, seen: Seen, wire: Wire) -> None:
-        answer = Answer(wire, self.left)
         if seen.method == "GET":
-            await answer.whole(200, {"object": "list", "data": []})
+            await wire.answer(b'{"object": "list", "data": []}')
         elif not seen.target.startswith("/v1/chat/completions"):
-            await answer.whole(404, {"detail": "Not Found"})
+            await wire.answer(b'{"detail": "Not Found"}', 404)
         else:
             self.asked.append(json.loads(seen.body))
             self.heads.append("\n".join(f"{name}: {value}" for name, value in seen.headers.items()))
-            await self.script(self.asked[-1], answer)
+            await self.script(seen, wire)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

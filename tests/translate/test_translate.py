@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from chats import DONE, counts, delta, whole
+from scripted import answering, streaming
 
 from sparkdash.domain.request import RequestState
 
@@ -43,16 +45,14 @@ async def test_a_stream_comes_piece_by_piece_and_its_counts_are_known(box: Any) 
     """Each delta leaves the engine only after the client has the one before it: nothing is held back on the way."""
     had = asyncio.Event()
 
-    async def script(body: dict[str, Any], answer: Any) -> None:
-        assert body["stream"] is True
-        await answer.begin()
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
         for word in ("one", "two"):
-            await answer.say({"role": "assistant", "content": word})
+            await wire.chunk(delta({"role": "assistant", "content": word}))
             await had.wait()
             had.clear()
-        await answer.say({}, "stop")
-        await answer.counts(21, 2)
-        await answer.end()
+        await wire.chunk(delta({}, "stop") + counts(21, 2) + DONE)
+        await wire.end()
 
     box.engine.script = script
     text = ""
@@ -68,48 +68,9 @@ async def test_a_stream_comes_piece_by_piece_and_its_counts_are_known(box: Any) 
     assert (row.prompt_tokens, row.completion_tokens, row.finish_reason) == (21, 2, "end_turn")
 
 
-async def test_a_tool_is_called_and_its_result_goes_back(box: Any) -> None:
-    """The round trip of an agent: a call in pieces, then its result as a message of the role `tool`."""
-    import anthropic
-
-    async def script(body: dict[str, Any], answer: Any) -> None:
-        await answer.begin()
-        if body["messages"][-1]["role"] == "tool":
-            await answer.say({"role": "assistant", "content": "Sunny."})
-            await answer.say({}, "stop")
-        else:
-            call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ""}}
-            await answer.say({"role": "assistant", "tool_calls": [call]})
-            for part in ('{"city": ', '"Paris"}'):
-                await answer.say({"tool_calls": [{"index": 0, "function": {"arguments": part}}]})
-            await answer.say({}, "tool_calls")
-        await answer.end()
-
-    box.engine.script = script
-    tools: Any = [TOOL, FETCH]
-    ask: Any = {"model": "scripted", "max_tokens": 50, "system": "Be brief.", "tools": tools}
-    async with anthropic.AsyncAnthropic(base_url=box.url, api_key="local", max_retries=0) as client:
-        turns: Any = [{"role": "user", "content": "Weather?"}]
-        async with client.messages.stream(messages=turns, **ask) as stream:
-            first = await stream.get_final_message()
-        use = first.content[0]
-        assert (use.type, use.id, use.name, use.input) == ("tool_use", "call_1", "weather", {"city": "Paris"})
-        assert first.stop_reason == "tool_use"
-
-        result = {"type": "tool_result", "tool_use_id": "call_1", "content": "18 degrees"}
-        turns += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-        async with client.messages.stream(messages=turns, **ask) as stream:
-            assert await stream.get_final_text() == "Sunny."
-    asked = box.engine.asked[-1]
-    assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
-    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert (asked["messages"][-1]["role"], asked["messages"][-1]["tool_call_id"]) == ("tool", "call_1")
-
-
 async def test_what_the_profile_sets_reaches_the_engine_and_what_does_not_is_named(box: Any) -> None:
     """`min_p` is the profile's, `seed` the client's. No chat has the provider's own tools or its context editing."""
-    message = {"role": "assistant", "content": "ok"}
-    box.engine.answers(200, {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    box.engine.script = answering(whole({"content": "ok"}))
     more = {"seed": 7, "context_management": {"edits": []}, "tools": [FETCH], "metadata": {"user_id": "u"}}
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", **more})
     assert answer.json()["content"][0]["text"] == "ok"
@@ -130,12 +91,7 @@ async def test_an_engines_refusal_has_its_own_status_and_words(box: Any) -> None
 
 
 async def test_an_engine_that_dies_in_the_middle_is_told_in_the_streams_own_words(box: Any) -> None:
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.begin()
-        await answer.say({"role": "assistant", "content": "one"})
-        answer.abort()
-
-    box.engine.script = script
+    box.engine.script = streaming(delta({"role": "assistant", "content": "one"}), dies=True)
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
     last = events(answer.text)[-1]
     assert (answer.status_code, last["type"], last["error"]["code"]) == (200, "error", "engine_died")
@@ -183,13 +139,9 @@ async def test_a_response_streams_in_numbered_events(box: Any, client: openai.As
 
 
 async def test_the_official_clients_tool_round_trip(box: Any, client: openai.AsyncOpenAI) -> None:
-    async def script(body: dict[str, Any], answer: Any) -> None:
-        function = {"name": "weather", "arguments": '{"city": "Paris"}'}
-        call = {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
-        has_called = body["messages"][-1]["role"] == "tool"
-        await answer.says({"content": "Sunny."} if has_called else call, usage={"prompt_tokens": 5})
-
-    box.engine.script = script
+    function = {"name": "weather", "arguments": '{"city": "Paris"}'}
+    call: Any = {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+    box.engine.script = answering(whole(call))
     tools: Any = [FUNCTION, {"type": "web_search"}]
     first = await client.responses.create(model="scripted", input="Weather?", tools=tools)
     call = next(item for item in first.output if item.type == "function_call")
@@ -199,6 +151,7 @@ async def test_the_official_clients_tool_round_trip(box: Any, client: openai.Asy
         {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
         {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees"},
     ]
+    box.engine.script = answering(whole({"content": "Sunny."}))
     second = await client.responses.create(model="scripted", input=turns, tools=tools, store=False)
     assert second.output_text == "Sunny."
     asked = box.engine.asked[-1]
@@ -235,15 +188,10 @@ async def test_a_response_is_continued_and_found_by_its_id(box: Any, client: ope
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_compressed_answer_is_read(box: Any, stream: bool) -> None:
     """No engine is asked for one; some send it."""
-
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        said = {"index": 0, "finish_reason": "stop", "delta" if stream else "message": {"content": "Packed."}}
-        whole = json.dumps({"id": "c", "choices": [said]}).encode()
-        data = gzip.compress(b"data: " + whole + b"\n\ndata: [DONE]\n\n" if stream else whole)
-        kind = "text/event-stream" if stream else "application/json"
-        await answer.wire.answer(data, 200, kind, content_encoding="gzip")
-
-    box.engine.script = script
+    said = {"content": "Packed."}
+    data = gzip.compress(delta(said, "stop") + DONE if stream else whole(said))
+    kind = "text/event-stream" if stream else "application/json"
+    box.engine.script = answering(data, 200, kind, content_encoding="gzip")
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": stream})
     assert "Packed." in answer.text
     assert "content-encoding" not in answer.headers
@@ -252,13 +200,13 @@ async def test_a_compressed_answer_is_read(box: Any, stream: bool) -> None:
 async def test_a_response_in_the_background_is_polled_or_cancelled(box: Any, client: openai.AsyncOpenAI) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
-    async def script(body: dict[str, Any], answer: Any) -> None:
+    async def script(seen: Any, wire: Any) -> None:
         asked.set()
-        if body["messages"][-1]["content"] == "never":
-            await answer.until_left()
+        if b"never" in seen.body:
+            await wire.client_left()
             return
         await go_on.wait()
-        await answer.says({"content": "Done."})
+        await wire.answer(whole({"content": "Done."}))
 
     box.engine.script = script
     queued = await client.responses.create(model="scripted", input="hi", background=True)
@@ -288,14 +236,8 @@ async def test_an_engines_error_in_its_stream_keeps_its_words_and_kind(
     box: Any, said: object, kind: str, words: str
 ) -> None:
     """In the client's own protocol, and the row has failed."""
-
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.begin()
-        await answer.say({"role": "assistant", "content": "Hel"})
-        await answer.wire.chunk(b"data: %b\n\n" % json.dumps({"error": said}).encode())
-        await answer.end()
-
-    box.engine.script = script
+    error = b"data: %b\n\n" % json.dumps({"error": said}).encode()
+    box.engine.script = streaming(delta({"role": "assistant", "content": "Hel"}), error)
     reply = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
     last = events(reply.text)[-1]
     assert (last["type"], last["error"]["type"], last["error"]["message"]) == ("error", kind, words)
@@ -329,17 +271,8 @@ CITIES = ["Rome", "Oslo"]
 
 
 def thinks_and_calls(calls: list[dict[str, Any]]) -> Any:
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.begin()
-        for delta in THOUGHT:
-            await answer.say(delta)
-        for call in calls:
-            await answer.say({"tool_calls": [call]})
-        await answer.say({}, "tool_calls")
-        await answer.counts(21, 9)
-        await answer.end()
-
-    return script
+    said = [*THOUGHT, *({"tool_calls": [call]} for call in calls)]
+    return streaming(*map(delta, said), delta({}, "tool_calls"), counts(21, 9), DONE)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chats import delta
+from scripted import streaming
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, Profile
@@ -106,12 +108,7 @@ async def test_an_engine_that_does_not_come_up_has_them_too(box: Any) -> None:
 
 
 async def test_an_answer_that_has_begun_is_nobody_elses(box: Any) -> None:
-    async def script(_body: dict[str, Any], answer: Any) -> None:
-        await answer.begin()
-        await answer.say({"content": "one"})
-        answer.abort()
-
-    box.engine.script = script
+    box.engine.script = streaming(delta({"content": "one"}), dies=True)
     answer = await box.client.post(CHAT, json=TURNS | {"model": "far/safe", "stream": True})
     assert "remote_died" in answer.text
     assert "simulated" not in answer.text
