@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from daemons import own_folder_variables, served
 
 from sparkdash.bench.run import Arm, CellKey
 from tests.bench.conftest import Rehearsal
@@ -41,18 +40,9 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 OpenPage = Callable[..., "Page"]
 
 
-@contextmanager
-def program(*words: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Run a daemon; give its root URL."""
-    argv = [sys.executable, "-m", "sparkdash", *words]
-    merged = {**os.environ, **(env or {})}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=merged) as child:
-        try:
-            assert child.stdout is not None
-            found = next(match for line in child.stdout if (match := re.search(r"http://\S+?(?=/v1)", line)))
-            yield found[0]
-        finally:
-            child.send_signal(signal.SIGTERM)
+def program(*words: str, env: Mapping[str, str]) -> AbstractContextManager[Any]:
+    """Run a daemon with these variables; see `served`."""
+    return served(*words, stderr=subprocess.STDOUT, env={**os.environ, **env})
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +68,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     starts = {"plain": {"startup_s": 300.0}, "eagle": {"startup_s": 75.0}}
     same = {name: {CellKey(suite="load", context=0, output=16): 50.0} for name in starts}
     rehearse(arms=arms, rates=same, provenance=starts, changes={"id": load, "suite": "load"}).write(runs)
-    with program("demo", "--headless", "--speed", "3", env={"SPARKDASH_BENCH_DIR": str(runs)}) as root:
-        yield root
+    with program("demo", "--headless", "--speed", "3", env={"SPARKDASH_BENCH_DIR": str(runs)}) as (_, api):
+        yield api.url
 
 
 @pytest.fixture(scope="module")
@@ -224,13 +214,12 @@ STALLS = "profile: stalls\nengine: sim\nabout: A load that stands still.\nsim: {
 def test_a_load_that_stalls_is_kept_with_one_click_and_tried_again_with_four(
     open_page: OpenPage, tmp_path: Path, pictures: Path
 ) -> None:
-    env = {f"SPARKDASH_{name}_DIR": f"{tmp_path}/{name}" for name in ("CONFIG", "STATE", "CACHE")}
-    profiles = tmp_path / "CONFIG" / "profiles"
-    profiles.mkdir(parents=True)
+    env, profiles = own_folder_variables(tmp_path), tmp_path / "config" / "profiles"
+    profiles.mkdir()
     (profiles / "stalls.yaml").write_text(STALLS)
     (profiles.parent / "config.toml").write_text("reserve_gib = 0.5\n")
-    with program("serve", "--port", "0", "--runtime", "process", env=env) as url:
-        page = open_page(f"{url}/ui#/profiles")
+    with program("serve", "--port", "0", "--runtime", "process", env=env) as (_, api):
+        page = open_page(f"{api.url}/ui#/profiles")
         wait_until_live(page)
         page.click("[data-do=use][data-of=stalls]")
         page.click("#dialog-acts .main")
@@ -260,10 +249,10 @@ def keys(*words: str, env: Mapping[str, str]) -> str:
 
 
 def test_a_key_is_asked_for_and_asked_for_again_when_it_is_revoked(open_page: OpenPage, tmp_path: Path) -> None:
-    env = {f"SPARKDASH_{name}_DIR": f"{tmp_path}/{name}" for name in ("CONFIG", "STATE", "CACHE")}
+    env = own_folder_variables(tmp_path)
     secrets = {name: json.loads(keys("add", name, "--scope", "control", "--json", env=env))["key"] for name in "ab"}
-    with program("serve", "--port", "0", "--runtime", "process", env=env) as url:
-        page = open_page(url)
+    with program("serve", "--port", "0", "--runtime", "process", env=env) as (_, api):
+        page = open_page(api.url)
         page.wait_for_selector("#key:focus")
         page.fill("#key", "sk-sparkdash-wrong")
         page.press("#key", "Enter")

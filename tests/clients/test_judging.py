@@ -1,4 +1,4 @@
-"""Acts that run.py and failing.py let pass, and acts that they do not."""
+"""Acts that run.py lets pass, and acts that it does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sparkdash.domain.request import Request, RequestState
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clients import CLIENTS, Act
-from failing import Ending
 from judging import Outcome, cells
 
 LLM = CLIENTS[0]
@@ -60,13 +59,3 @@ def test_a_cell_passes_only_with_what_it_stands_for(act: Act, column: str, resul
     found = cells(LLM, {act: result})
     assert found[column] == expected
     assert sum(cell != "-" for cell in found.values()) == (2 if act is Act.STREAM else 1)
-
-
-@pytest.mark.parametrize(
-    ("loads", "words_s", "passed"),
-    [(1, 0.1, True), (1, 10.1, False), (1, None, False), (2, 0.1, False), (0, 0.1, False)],
-)
-def test_a_failed_load_passes_only_with_one_load_and_a_word_soon(
-    loads: int, words_s: float | None, passed: bool
-) -> None:
-    assert Ending(loads, 1, words_s, 1.0, "").passed is passed

@@ -28,6 +28,7 @@ def test_what_is_printed(name: str, place: GatewayTarget) -> None:
     if os.environ.get("SPARKDASH_WRITE_GOLDEN"):
         file.write_text(told)
     assert told == file.read_text()
+    assert RECIPES[name].source
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -38,15 +39,6 @@ def test_no_key_is_ever_printed(name: str) -> None:
     assert "SECRET" not in told
     assert (MASK in told) == (name not in ("llm", "vscode"))  # these two keep keys in a safe of their own
     assert "32768 tokens are assumed" in told
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_client_is_told_where_and_which(name: str) -> None:
-    told = setup_page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
-    assert PLACE.root in told
-    assert PLACE.model in told
-    assert "/v1/v1" not in told
-    assert RECIPES[name].source
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if RECIPES[name].setup(PLACE).snippets])

@@ -14,13 +14,13 @@ import tempfile
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from daemons import Api, ready_engines
+from daemons import Api, ready_engines, served
 from programs import Program, run
 
 WORDS = ["-m", "sparkdash", "demo"]
@@ -42,17 +42,8 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-@contextmanager
-def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], Api]]:
-    words = [*WORDS, "--headless", "--speed", "20", *flags]
-    with Program(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
-        try:
-            assert child.stdout is not None
-            found = re.search(r"http://\S+?(?=/v1)", next(line for line in child.stdout if "serves" in line))
-            assert found is not None
-            yield child, Api(found[0])
-        finally:
-            child.send_signal(signal.SIGTERM)
+def headless(*flags: str) -> AbstractContextManager[tuple[subprocess.Popen[str], Api]]:
+    return served("demo", "--headless", "--speed", "20", *flags, stderr=subprocess.DEVNULL)
 
 
 def simulators(mark: str) -> list[int]:

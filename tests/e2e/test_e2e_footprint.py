@@ -29,8 +29,8 @@ WITHIN = 0.05
 def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
     """Engines that take real memory."""
     daemon = new_daemon(runtime="podman", stop_grace_s=3, side_by_side=False, reserve_gib=0.05)
-    daemon.program = (str(HERE / "budget_daemon.py"),)
-    daemon.env["BUDGET_MIB"] = str(BUDGET)
+    daemon.program = (str(HERE / "made_up_box.py"),)
+    daemon.env |= {"BOX": "small", "BUDGET_MIB": str(BUDGET)}
     daemon.write("big", tiny("big", **{"hold-mib": HOLD}))
     daemon.write("small", tiny("small"))
     daemon.write("beside", tiny("beside", **{"hold-mib": SMALLER}) + declared(SMALLER))

@@ -26,7 +26,6 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
     daemon.write("dies", tiny("dies", die=True))
     daemon.write("hangs", tiny("hangs", hang=True))
     daemon.write("no-image", tiny("no-image", image="localhost/no-such-image:0"))
-    daemon.write("wrong-key", tiny("wrong-key").replace("about:", "abuot:"))
     return daemon.start()
 
 
@@ -101,17 +100,6 @@ def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, statu
         answer = client.chat.completions.create(model="east", messages=[{"role": "user", "content": "hi"}])
     assert answer.choices[0].message.content
     assert len(spark.containers()) == 1
-
-
-def test_a_profile_with_a_wrong_key_is_told_and_the_others_load(spark: Any) -> None:
-    problems = spark.get("/api/profiles")["problems"]
-    assert len(problems) == 1
-    told = spark.sparkdash("profiles", "check", str(spark.profiles))
-    assert told.returncode == 2
-    for text in (str(problems[0]), told.stdout + told.stderr):
-        assert "wrong-key.yaml" in text
-        assert "abuot" in text
-        assert "about" in text
 
 
 def test_without_podman_the_service_runs_and_says_what_is_missing(

@@ -40,7 +40,8 @@ class Wedge:
         program.write_text(f"#!/bin/sh\nPYTHON={sys.executable} HERE={FAULTS}\n{(FAULTS / 'podman.sh').read_text()}")
         program.chmod(0o755)
         daemon.env |= {"PATH": f"{self.podman}:{os.environ['PATH']}", "FAKE_PODMAN": str(self.podman)}
-        daemon.env["FAKE_PROC"] = str(self.proc)
+        daemon.env |= {"BOX": "wedged", "FAKE_PROC": str(self.proc)}
+        daemon.program = (str(HERE / "made_up_box.py"),)
 
     def memory(self, available_gib: float) -> None:
         """Written in place, as the guard keeps the file open."""
@@ -65,7 +66,6 @@ class Wedge:
 def box(new_daemon: Callable[..., Any], tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wedge]:
     """The daemon runs and podman works."""
     daemon = new_daemon(runtime="podman", reserve_gib=1)
-    daemon.program = (str(HERE / "wedged_daemon.py"),)
     wedge = Wedge(daemon, tmp_path_factory.mktemp("wedge"))
     daemon.write("serves", tiny("serves", image="any"))
     daemon.start()

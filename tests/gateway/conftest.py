@@ -241,6 +241,12 @@ class House:
         writer.write(said)
         return reader, writer
 
+    async def raw(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """A request whose path no client library tidies up."""
+        request = self.client.build_request(method, "/", **more)
+        request.url = request.url.copy_with(raw_path=path.encode())
+        return await self.client.send(request)
+
     async def until(self, seen: Callable[[Snapshot], bool]) -> Snapshot:
         subscription = self.bus.subscribe()
         try:

@@ -127,6 +127,7 @@ async def test_a_waiting_request_is_told_and_leaves_the_queue(house: Any) -> Non
     house.supervisor.gate.clear()
     asking = asyncio.create_task(house.chat())
     row = await house.in_state(RequestState.WAITING)
+    assert row.position == 1
     assert await cancel(house, row.id) == 200
     reply = await asking
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "request_cancelled")

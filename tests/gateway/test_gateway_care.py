@@ -35,23 +35,19 @@ async def test_small_models_of_the_cloud_mean_whatever_runs(house: Any, name: st
     assert json.loads(house.engine.seen[0].body)["model"] == "alpha"
 
 
-class TestOwnNames:
-    """An owner's map."""
+@pytest.mark.parametrize(("name", "leased"), [("claude-x", "beta/fast"), ("alpha", "alpha"), ("coder", "coder")])
+async def test_patterns_are_for_unknown_names_only(house: Any, name: str, leased: str) -> None:
+    """A profile's name and alias come first."""
+    house.rebuild(settings=Settings(model_names={"claude-*": "beta/fast", "alph*": "beta/fast"}))
+    await house.client.post("/v1/chat/completions", json={"model": name})
+    assert house.supervisor.leases == [leased]
 
-    @pytest.fixture
-    def settings(self) -> Settings:
-        return Settings(model_names={"claude-*": "beta/fast", "alph*": "beta/fast"})
 
-    @pytest.mark.parametrize(("name", "leased"), [("claude-x", "beta/fast"), ("alpha", "alpha"), ("coder", "coder")])
-    async def test_patterns_are_for_unknown_names_only(self, house: Any, name: str, leased: str) -> None:
-        """A profile's name and alias come first."""
-        await house.client.post("/v1/chat/completions", json={"model": name})
-        assert house.supervisor.leases == [leased]
-
-    async def test_what_fits_no_pattern_is_unknown(self, house: Any) -> None:
-        """404, also for the defaults that this owner did not keep."""
-        reply = await house.client.post("/v1/chat/completions", json={"model": "gpt-5-mini"})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
+async def test_what_fits_no_pattern_is_unknown(house: Any) -> None:
+    """404, also for the defaults that this owner did not keep."""
+    house.rebuild(settings=Settings(model_names={"claude-*": "beta/fast", "alph*": "beta/fast"}))
+    reply = await house.client.post("/v1/chat/completions", json={"model": "gpt-5-mini"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_counting_tokens_of_what_runs_is_the_engines_business(house: Any) -> None:

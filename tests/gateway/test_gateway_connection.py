@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sockets import MemorySocket
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import EngineResponse, Upstream
@@ -20,37 +21,9 @@ CUTS = st.lists(st.integers(0, 600), max_size=12)
 FRAMINGS = st.sampled_from(["chunked", "length", "close"])
 
 
-class Socket(asyncio.Transport):
-    """Remembers what was asked of it."""
-
-    def __init__(self, protocol: EngineConnection) -> None:
-        self.protocol = protocol
-        self.written = b""
-        self.closing = self.paused = False
-        protocol.connection_made(self)
-
-    def writelines(self, pieces: Any) -> None:
-        assert all(pieces), "asyncio of Python 3.12 and later turns and turns over an empty one"
-        self.written += b"".join(pieces)
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    def abort(self) -> None:
-        if not self.closing:
-            self.closing = True
-            self.protocol.connection_lost(None)
-
-
-def connection() -> tuple[EngineConnection, Socket]:
+def connection() -> tuple[EngineConnection, MemorySocket]:
     made = EngineConnection("here:1", lambda _lost: None, lambda _over: None)
-    return made, Socket(made)
+    return made, MemorySocket(made)
 
 
 @pytest.fixture(scope="module")

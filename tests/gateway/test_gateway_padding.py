@@ -95,6 +95,7 @@ async def test_who_does_not_waits_for_its_true_status(waiting: Any, path: str, h
     reply = await posting
     assert reply.status_code == REFUSED
     assert "out of memory" in reply.text
+    assert path.startswith("/api/") or reply.json()["error"]["log_tail"] == ["oom"]
 
 
 async def test_what_fails_early_has_its_true_status(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:

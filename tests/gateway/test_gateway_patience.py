@@ -244,55 +244,47 @@ ANTHROPIC = (anthropic_message, anthropic_message_held)
 OLLAMA = (ollama_chat, ollama_generate_held)
 
 
-def test_the_sdks_survive_a_swap_of_400_s_with_their_own_time_outs(loading: Any) -> None:
-    """Streams and held answers, each posted once: no SDK had to try again."""
+def sdk_of(house: Any, call: Any, **asked: Any) -> Any:
+    """A client of the SDK that the call is for."""
     import anthropic
     import ollama
     import openai
 
-    async def calls(house: Any) -> tuple[list[str], int]:
-        with_openai = openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="x")
-        with_anthropic = anthropic.AsyncAnthropic(base_url=house.base, api_key="x")
-        with_ollama = ollama.AsyncClient(host=house.base)
-        async with with_openai, with_anthropic:
-            texts = await asyncio.gather(
-                *(call(with_openai) for call in OPENAI),
-                *(call(with_anthropic) for call in ANTHROPIC),
-                *(call(with_ollama) for call in OLLAMA),
-            )
-        await with_ollama._client.aclose()
-        return texts, len(house.supervisor.leases)
+    if call in OLLAMA:
+        return ollama.AsyncClient(host=house.base)
+    if call in ANTHROPIC:
+        return anthropic.AsyncAnthropic(base_url=house.base, api_key="x", **asked)
+    return openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="x", **asked)
 
-    texts, posted = loading(400, calls)
-    assert all(texts)
-    assert posted == len(texts)
+
+async def are_answered_at_once(house: Any, *calls: Any, **asked: Any) -> bool:
+    """Whether each call has its text, and was posted once: no SDK had to try again."""
+    sdks = [sdk_of(house, call, **asked) for call in calls]
+    texts = await asyncio.gather(*(call(sdk) for call, sdk in zip(calls, sdks, strict=True)))
+    for sdk in sdks:
+        await sdk.close()
+    return all(texts) and len(house.supervisor.leases) == len(calls)
+
+
+def test_the_sdks_survive_a_swap_of_400_s_with_their_own_time_outs(loading: Any) -> None:
+    """Streams and held answers."""
+    assert loading(400, lambda house: are_answered_at_once(house, *OPENAI, *ANTHROPIC, *OLLAMA))
 
 
 def test_white_space_keeps_an_impatient_client_of_whole_answers(loading: Any) -> None:
-    """With LlamaIndex's time-out of 60 s, over 700 s of loading, and each posted once."""
-    import anthropic
-    import openai
-
-    async def calls(house: Any) -> tuple[list[str], int]:
-        asked: dict[str, Any] = {"timeout": 60, "default_headers": {"x-sparkdash-keep-alive": "whitespace"}}
-        with_openai = openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="x", **asked)
-        with_anthropic = anthropic.AsyncAnthropic(base_url=house.base, api_key="x", **asked)
-        async with with_openai, with_anthropic:
-            texts = await asyncio.gather(openai_chat_held(with_openai), anthropic_message_held(with_anthropic))
-        return texts, len(house.supervisor.leases)
-
-    texts, posted = loading(700, calls)
-    assert all(texts)
-    assert posted == len(texts)
+    """With LlamaIndex's time-out of 60 s, over 700 s of loading."""
+    asked: dict[str, Any] = {"timeout": 60, "default_headers": {"x-sparkdash-keep-alive": "whitespace"}}
+    held = (openai_chat_held, anthropic_message_held)
+    assert loading(700, lambda house: are_answered_at_once(house, *held, **asked))
 
 
 def test_the_time_outs_are_the_sdks_own(loading: Any) -> None:
-    """The measure of the test above: where its time-out is shorter than the silence, an SDK gives up in the same clock."""
+    """The measure of the tests above: where its time-out is shorter than the silence, an SDK gives up in the same clock."""
     import openai
 
     async def call(house: Any) -> float:
         begun = asyncio.get_running_loop().time()
-        async with openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="x", max_retries=0, timeout=300) as sdk:
+        async with sdk_of(house, openai_chat_held, max_retries=0, timeout=300) as sdk:
             with pytest.raises(openai.APITimeoutError):
                 await openai_chat_held(sdk)
         return asyncio.get_running_loop().time() - begun

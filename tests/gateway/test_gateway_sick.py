@@ -74,16 +74,23 @@ async def test_a_refusal_that_folding_does_not_fix_is_the_engines_own(house: Any
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(404, '{"detail":"Not Found"}'), (501, "This server has no embeddings.")]
+    ("status", "words", "said"),
+    [
+        (404, '{"detail":"Not Found"}', "'Not Found'"),
+        (501, "[1]", "'[1]'"),
+        (501, "No embeddings.", "'No embeddings.'"),
+    ],
 )
-async def test_a_route_that_the_engine_lacks_is_told_with_who_has_it(house: Any, status: int, words: str) -> None:
+async def test_a_route_that_the_engine_lacks_is_told_with_who_has_it(
+    house: Any, status: int, words: str, said: str
+) -> None:
     pools = house.catalog.profiles["beta/fast"].model_copy(update={"args": {"runner": "pooling"}})
     house.catalog.profiles["beta/fast"] = pools
     house.engine.script = answering(words.encode(), status)
     reply = await house.client.post("/v1/embeddings", json={"model": "alpha", "input": "x"})
     told = reply.json()["error"]
     assert (reply.status_code, told["code"], told["hint"]) == (404, "route_not_served", "Use beta/fast.")
-    assert "alpha does not serve /v1/embeddings" in told["message"]
+    assert f"alpha does not serve /v1/embeddings: its engine says {said}" in told["message"]
 
 
 async def test_an_engines_404_about_a_model_is_its_own(house: Any) -> None:
@@ -195,8 +202,9 @@ async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, to
         (b'{"error":{"message":"out of memory","code":500}}', "application/json", "an error: out of memory"),
         (b'{"error": "out of memory"}', "application/json", "an error: out of memory"),
         (b'{"object":"error","message":"worker lost","type":"InternalServerError"}', "application/json", "worker lost"),
+        (b"\x1f\x8b\x08\x00rubbish", "application/json", "11 bytes that are no text"),
     ],
-    ids=["a page", "null", "nothing", "an error", "a bare error", "an old error"],
+    ids=["a page", "null", "nothing", "an error", "a bare error", "an old error", "no text"],
 )
 async def test_a_success_that_is_no_answer_is_a_502(house: Any, body: bytes, kind: str, found: str) -> None:
     """Asked once more, then told with what was found; the supervisor hears of each."""
@@ -449,10 +457,3 @@ async def test_the_words_of_a_compressed_error_are_read(house: Any, status: int)
     told = (await house.chat()).json()["error"]
     assert told["code"] == ("context_length_exceeded" if status == 400 else "engine_died")
     assert "no chat template" in told["message"]
-
-
-@pytest.mark.parametrize("body", [b"\x1f\x8b\x08\x00rubbish", b"\x00\x01\x02"])
-async def test_bytes_that_are_no_text_are_counted_in_a_message(house: Any, body: bytes) -> None:
-    house.engine.script = answering(body)
-    message = (await house.chat()).json()["error"]["message"]
-    assert f"{len(body)} bytes that are no text" in message

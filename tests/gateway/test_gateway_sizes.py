@@ -229,19 +229,14 @@ async def audited(house: Any) -> Any:
     return house
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each route, which are found before there is a gateway."""
-    if "route" in metafunc.fixturenames:
-        chosen = [route for route in ROUTES if FULL or " ".join(route) in QUICK]
-        metafunc.parametrize("route", chosen, ids=" ".join)
-
-
-ROUTES = sorted(every_route())
 DESCRIBED = describe(HANDLERS)
 QUICK = ("POST /v1/chat/completions", "POST /v1/messages", "POST /api/use", "POST /api/chat", "GET /v1/models")
 """Routes of `make test`: one of each way through the gateway."""
 
 
+@pytest.mark.parametrize(
+    "route", [route for route in sorted(every_route()) if FULL or " ".join(route) in QUICK], ids=" ".join
+)
 @pytest.mark.timeout(120)
 async def test_no_size_costs_more_than_itself(audited: Any, route: Route) -> None:
     """Neither time nor memory, and never a fault of ours; the gateway serves on."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recorded_streams import dialect_of
 
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.tap import TAIL, Tap, TokenUsage, error_code
+from sparkdash.gateway.protocol.tap import TAIL, Tap, TokenUsage
 
 
 def fed(*pieces: bytes, dialect: Dialect = Dialect.CHAT, stream: bool = True) -> Tap:
@@ -158,20 +158,6 @@ def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
         dialect=Dialect.MESSAGES,
     )
     assert tap.usage() == TokenUsage(prompt=23, cached=20, completion=9)
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b'{"error":{"code":"context_length_exceeded","type":"t"}}', "context_length_exceeded"),
-        (b'{"error":{"code":404,"type":"NotFoundError"}}', "NotFoundError"),
-        (b'{"error":"Unauthorized"}', None),
-        (b"not json", None),
-    ],
-)
-def test_error_code(body: bytes, code: str | None) -> None:
-    """The engine's word, never its number and never a text."""
-    assert error_code(body) == code
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from scripted import Hanging, answering, streaming
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream import EngineRequest, Upstream, engine_error_text
+from sparkdash.upstream import EngineRequest, Upstream
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -116,20 +116,3 @@ async def test_an_answer_without_text_counts_where_its_length_cut_it(
         with pytest.raises(UpstreamError, match="its answer was empty") as caught:
             await upstream.generate(engine.url, "m", timeout_s=60)
         assert caught.value.code == "engine_mute"
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b'{"error":{"message":"m","code":500}}', "m"),
-        (b'{"error":"Unauthorized"}', "Unauthorized"),
-        (b'{"object":"error","message":"m"}', "m"),
-        (b'{"detail":"Not Found"}', "Not Found"),
-        (b"<h1>Bad</h1>", "<h1>Bad</h1>"),
-        (b"", "nothing"),
-        (b"[1]", "[1]"),
-    ],
-)
-def test_engine_words(body: bytes, words: str) -> None:
-    """Every place where an engine puts its reason is read; anything else is shown as it is."""
-    assert engine_error_text(body) == words

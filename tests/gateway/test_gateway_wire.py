@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 import uvicorn.server
 from leaping import LeapingLoop
+from sockets import MemorySocket
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.wire import ClientConnection, RequestChannel, ResponseHeaders, ServerState
@@ -19,37 +18,6 @@ from sparkdash.wire.connection import MOST, Deadline
 
 Headers = list[tuple[bytes, bytes]]
 EMPTY = ResponseHeaders([(b"content-length", b"0")])
-
-
-class Socket(asyncio.Transport):
-    """Remembers what was asked of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.packets: list[bytes] = []
-        self.closing = False
-
-    def write(self, data: Any) -> None:
-        if not self.closing:
-            self.written += data
-            self.packets.append(bytes(data))
-
-    def writelines(self, list_of_data: Any) -> None:
-        assert all(list_of_data), "asyncio of Python 3.12 and later turns and turns over an empty one"
-        self.write(b"".join(list_of_data))
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
 
 
 class Client:
@@ -69,8 +37,7 @@ class Client:
             self.wire = protocol(config, uvicorn.server.ServerState(), {})
         else:
             self.wire = protocol(server)
-        self.socket = Socket()
-        self.wire.connection_made(self.socket)
+        self.socket = MemorySocket(self.wire)
 
     async def says(self, data: bytes) -> bytes:
         """Answers until nobody has anything to do."""
@@ -164,14 +131,6 @@ async def test_an_answers_head_leaves_with_the_first_of_its_body() -> None:
     assert (head.partition(b"\r\n\r\n")[2], rest) == (b"5\r\nfirst\r\n", [b"6\r\nsecond\r\n", b"0\r\n\r\n"])
     assert [packet[-6:] for packet in whole.socket.packets] == [b"\r\n\r\nab"]
     assert empty.socket.packets == [b"HTTP/1.1 204 No Content\r\n\r\n"]
-
-
-async def test_a_status_that_no_list_has_is_passed_on() -> None:
-    head, body, _ = await exchanged(
-        by_line(799, [(b"content-length", b"1")], [b"x"]), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-    )
-    assert b"http/1.1 799 " in head
-    assert body == b"x"
 
 
 @pytest.mark.parametrize("make", [by_line, by_messages])
@@ -287,33 +246,6 @@ def test_a_deadline_may_be_moved_either_way() -> None:
     assert passed == [50]
 
 
-async def test_requests_that_say_the_same_share_a_head() -> None:
-    """But for their length; and whoever says anything else gets another."""
-    heads: list[Any] = []
-    lengths: list[Any] = []
-
-    async def serve(own: RequestChannel) -> None:
-        heads.append(own.head)
-        lengths.append(own.length)
-        own.start(200, EMPTY)
-        own.finish(b"")
-
-    client = Client(serve)
-    for first, headers, body in (
-        (b"POST /a", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
-        (b"POST /a", b"X: 1\r\ncontent-length: 2\r\n", b"xx"),
-        (b"POST /b", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
-        (b"PUT /b", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
-        (b"PUT /b", b"X: 2\r\nContent-Length: 1\r\n", b"x"),
-        (b"PUT /b", b"X: 2\r\nX: 2\r\n", b""),
-    ):
-        await client.says(b"%b HTTP/1.1\r\nHost: h\r\n%b\r\n%b" % (first, headers, body))
-    await client.leaves()
-    assert lengths == [b"1", b"2", b"1", b"1", b"1", None]
-    assert heads[0] is heads[1]
-    assert len({id(head) for head in heads}) == 5
-
-
 async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
     """The same request, but for the version, which knows no chunks (RFC 9112 section 6.1): the connection's end is the answer's."""
     client = Client(by_line(200, [], [b"ab"]))
@@ -395,29 +327,6 @@ async def test_a_wish_changes_nothing_for_a_body_that_is_framed_badly() -> None:
     client = Client(by_line(204, [], []))
     assert (await client.says(2000 * (b"GET / HTTP/1.1\r\nHost: h\r\n" + wish))).startswith(b"HTTP/1.1 204 ")
     await client.leaves()
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx", b"GET /"],
-)
-async def test_a_connection_that_is_over_goes_without_the_collector(request_: bytes) -> None:
-    """Answered, in the middle of a body or of a head: nothing holds what it held."""
-
-    async def serve(own: RequestChannel) -> None:
-        await whole(own)
-        await by_line(200, [], [])(own)
-
-    gc.disable()
-    try:
-        client = Client(serve)
-        gone = weakref.ref(client.wire)
-        await client.says(request_)
-        await client.leaves()
-        del client
-        assert gone() is None
-    finally:
-        gc.enable()
 
 
 async def test_the_connections_of_a_server_share_its_turns() -> None:

@@ -13,7 +13,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,18 @@ class Api:
                         return state
                 assert time.monotonic() < deadline, f"it did not come within {timeout:g} s"
         raise AssertionError("the feed ended")
+
+
+@contextmanager
+def served(*words: str, **how: Any) -> Iterator[tuple[subprocess.Popen[str], Api]]:
+    """Run a command of sparkdash that serves, and wait until it says where; it is told to end when it is left."""
+    with programs.Program(["-m", "sparkdash", *words], stdout=subprocess.PIPE, text=True, **how) as child:
+        try:
+            assert child.stdout is not None
+            found = next(match for line in child.stdout if (match := re.search(r"http://\S+?(?=/v1)", line)))
+            yield child, Api(found[0])
+        finally:
+            child.send_signal(signal.SIGTERM)
 
 
 class Daemon(Api):

@@ -1,18 +1,26 @@
-"""`sparkdash serve` on a box of BUDGET_MIB, all of it for the engines: what they really take is what is missing of it.
+"""`sparkdash serve` on a box that a test makes up, named by BOX.
 
-A machine that runs tests has memory of its own to give and take; here only the kernel's word on the engines' processes counts.
+small: BUDGET_MIB of memory, all of it for the engines, whose processes' real memory is what is missing of it. A machine that
+runs tests has memory of its own to give and take.
+wedged: /proc is the folder FAKE_PROC, and NVML never answers.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from sparkdash import catalog, daemon, paths, settings
 from sparkdash.domain.metric import Memory
-from sparkdash.host.box import BoxReader
+from sparkdash.host.box import BoxReader, Nvml
+from sparkdash.host.memory.guard import MemoryGuard
+from sparkdash.host.nvml_device import NvmlDevice
+from sparkdash.host.podman import podman_host
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
 from sparkdash.host.processes.proc import host_bytes
@@ -29,17 +37,32 @@ class SmallBox(BoxReader):
         return super().memory().model_copy(update=figures)
 
 
+def wedged_nvml() -> NvmlDevice:
+    """NVIDIA's library on a box that is about to stand still."""
+    time.sleep(600)
+    raise OSError("it never answers")
+
+
+def wedged(given: settings.Settings) -> dict[str, Any]:
+    proc = Path(os.environ["FAKE_PROC"])
+    cdi = proc / "cdi"
+    cdi.mkdir(exist_ok=True)
+    (cdi / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    podman_host.CDI_FOLDERS = (cdi,)  # a box with a GPU has the spec
+    return {"reader": BoxReader(proc, Nvml(wedged_nvml)), "guard": MemoryGuard(given, proc)}
+
+
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
     load = partial(settings.load_settings, port=0)
     given = load()
     parts = daemon.Parts(
         settings=given,
+        load_settings=load,
         runtime=Podman(),
-        reader=SmallBox(),
         load_catalog=lambda: catalog.load_catalog(given.profile_folders()),
         profile_folders=given.profile_folders,
-        load_settings=load,
+        **(wedged(given) if os.environ["BOX"] == "wedged" else {"reader": SmallBox()}),
     )
     uvloop.run(daemon.serve(parts))
 
