@@ -17,7 +17,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from long_answers import Pulse
-from serving import deserted
+from serving import deserted, until
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -141,12 +141,7 @@ class Box:
         await self.supervisor.settled()
 
     async def until(self, holds: Callable[[], object]) -> None:
-        subscription = self.bus.subscribe()
-        try:
-            while not holds():
-                await anext(aiter(subscription))
-        finally:
-            self.bus.unsubscribe(subscription)
+        await until(self.bus, lambda _: holds())
 
 
 LARGE = MemoryNeed(weights_gib=70, kv_gib=0, overhead_gib=0, source="test")

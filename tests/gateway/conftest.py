@@ -15,7 +15,7 @@ import httpx
 import pytest
 from leaping import LeapingClock
 from scripted import FakeEngine, engine_on_a_socket
-from serving import deserted
+from serving import deserted, until
 from simulated import serving
 
 from sparkdash import listen
@@ -248,14 +248,7 @@ class House:
         return await self.client.send(request)
 
     async def until(self, seen: Callable[[Snapshot], bool]) -> Snapshot:
-        subscription = self.bus.subscribe()
-        try:
-            async for _ in subscription:
-                if seen(self.bus.snapshot):
-                    return self.bus.snapshot
-        finally:
-            self.bus.unsubscribe(subscription)
-        raise AssertionError
+        return await until(self.bus, seen)  # type: ignore[no-any-return]
 
     async def ended(self, number: int = 1) -> Request:
         return (await self.until(lambda s: len(s.recent) >= number and not s.requests)).recent[0]

@@ -74,15 +74,21 @@ async def test_a_head_that_does_not_come_is_given_up(house: Any, monkeypatch: py
         assert json.loads(body)["error"]["code"] == "request_timeout"
 
 
-async def test_a_body_that_trickles_is_a_408(house: Any) -> None:
-    """In words, at once when the time is up, and the rest is not waited for."""
-    house.rebuild(settings=Settings(body_s=0.1))
-    said = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
-    async with connected(house, said) as (reader, _):
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 408 ")
-        assert json.loads(body)["error"]["code"] == "body_too_slow"
-        assert house.supervisor.leases == []
+class TestSlowBodies:
+    """A gateway with little patience."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(body_s=0.1)
+
+    async def test_a_body_that_trickles_is_a_408(self, house: Any) -> None:
+        """In words, at once when the time is up, and the rest is not waited for."""
+        said = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+        async with connected(house, said) as (reader, _):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 408 ")
+            assert json.loads(body)["error"]["code"] == "body_too_slow"
+            assert house.supervisor.leases == []
 
 
 class TestRoom:
@@ -122,47 +128,51 @@ class TestRoom:
                 go_on.set()
 
 
-@pytest.mark.parametrize("path", [CHAT, "/api/chat"])
-async def test_a_client_that_takes_nothing_frees_the_engine(house: Any, path: str) -> None:
-    """Both connections are cut, the client's and the engine's, and the row says why."""
-    house.rebuild(settings=Settings(slow_client_s=0.2))
-    gone = asyncio.Event()
+class TestStuckClients:
+    """A gateway that gives a standing client no minute."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        try:
-            while True:
-                await wire.chunk(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % (b"x" * 65_528))
-        except ConnectionError:
-            gone.set()
-            raise
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(slow_client_s=0.2)
 
-    house.engine.script = script
-    async with connected(house) as (reader, writer):
-        body = b'{"model":"alpha","messages":[{"role":"user","content":"hi"}],"stream":true}'
-        writer.write(
-            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
-        )
-        row = await asyncio.wait_for(house.ended(), 60)
-        assert (row.state, row.error) == (RequestState.GONE, "client_stuck")
-        await asyncio.wait_for(gone.wait(), 60)
-        assert not (await all_of(reader) or b"").endswith(b"0\r\n\r\n")
+    @pytest.mark.parametrize("path", [CHAT, "/api/chat"])
+    async def test_a_client_that_takes_nothing_frees_the_engine(self, house: Any, path: str) -> None:
+        """Both connections are cut, the client's and the engine's, and the row says why."""
+        gone = asyncio.Event()
 
+        async def script(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            try:
+                while True:
+                    await wire.chunk(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % (b"x" * 65_528))
+            except ConnectionError:
+                gone.set()
+                raise
 
-async def test_an_engine_that_thinks_for_long_is_not_the_clients_fault(house: Any) -> None:
-    """Only a piece that the client does not take counts."""
-    house.rebuild(settings=Settings(slow_client_s=0.2))
-    looked = asyncio.Event()
+        house.engine.script = script
+        async with connected(house) as (reader, writer):
+            body = b'{"model":"alpha","messages":[{"role":"user","content":"hi"}],"stream":true}'
+            writer.write(
+                b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+            )
+            row = await asyncio.wait_for(house.ended(), 60)
+            assert (row.state, row.error) == (RequestState.GONE, "client_stuck")
+            await asyncio.wait_for(gone.wait(), 60)
+            assert not (await all_of(reader) or b"").endswith(b"0\r\n\r\n")
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b"data: 1\n\n")
-        asyncio.get_running_loop().call_later(0.7, looked.set)
-        await looked.wait()
-        await wire.chunk(b"data: 2\n\n")
-        await wire.end()
+    async def test_an_engine_that_thinks_for_long_is_not_the_clients_fault(self, house: Any) -> None:
+        """Only a piece that the client does not take counts."""
+        looked = asyncio.Event()
 
-    house.engine.script = script
-    reply = await house.chat(stream=True)
-    assert reply.content == b"data: 1\n\ndata: 2\n\n"
-    assert (await house.ended()).state is RequestState.DONE
+        async def script(_seen: Any, wire: Any) -> None:
+            await wire.head()
+            await wire.chunk(b"data: 1\n\n")
+            asyncio.get_running_loop().call_later(0.7, looked.set)
+            await looked.wait()
+            await wire.chunk(b"data: 2\n\n")
+            await wire.end()
+
+        house.engine.script = script
+        reply = await house.chat(stream=True)
+        assert reply.content == b"data: 1\n\ndata: 2\n\n"
+        assert (await house.ended()).state is RequestState.DONE

@@ -162,34 +162,40 @@ async def test_errors_are_a_string(house: Any, recorded_body: Any) -> None:
     assert (await house.client.post("/api/tags", json={})).status_code == 405
 
 
-async def test_a_waiting_client_gets_lines(house: Any, recorded_body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty text while the model loads; then the answer, and how long the load took."""
-    house.rebuild(settings=Settings(hold_headers_s=0))
-    monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
-    house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
-    house.supervisor.gate.clear()
-    body = {"model": "alpha", "messages": HELLO}
-    async with house.client.stream("POST", "/api/chat", json=body) as reply:
-        lines = reply.aiter_lines()
-        first = [json.loads(await anext(lines)) for _ in range(3)]
-        house.supervisor.gate.set()
-        rest = [json.loads(line) async for line in lines]
-    assert {(line["message"]["content"], line["done"]) for line in first} == {("", False)}
-    assert rest[-1]["done"]
-    assert rest[-1]["load_duration"] > 10**7
+class TestWaiting:
+    """A gateway that holds nothing back."""
 
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(hold_headers_s=0)
 
-async def test_a_load_that_fails_late_is_a_line(house: Any) -> None:
-    house.rebuild(settings=Settings(hold_headers_s=0))
-    house.supervisor.gate.clear()
-    house.supervisor.error = EngineError("It did not come up.", code="out_of_memory")
-    async with house.client.stream("POST", "/api/chat", json={"model": "alpha", "messages": HELLO}) as reply:
-        lines = reply.aiter_lines()
-        await anext(lines)
-        house.supervisor.gate.set()
-        rest = [json.loads(line) async for line in lines]
-    assert "It did not come up." in rest[-1]["error"]
-    assert not any(line.get("done") for line in rest)
+    async def test_a_waiting_client_gets_lines(
+        self, house: Any, recorded_body: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Empty text while the model loads; then the answer, and how long the load took."""
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
+        house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
+        house.supervisor.gate.clear()
+        body = {"model": "alpha", "messages": HELLO}
+        async with house.client.stream("POST", "/api/chat", json=body) as reply:
+            lines = reply.aiter_lines()
+            first = [json.loads(await anext(lines)) for _ in range(3)]
+            house.supervisor.gate.set()
+            rest = [json.loads(line) async for line in lines]
+        assert {(line["message"]["content"], line["done"]) for line in first} == {("", False)}
+        assert rest[-1]["done"]
+        assert rest[-1]["load_duration"] > 10**7
+
+    async def test_a_load_that_fails_late_is_a_line(self, house: Any) -> None:
+        house.supervisor.gate.clear()
+        house.supervisor.error = EngineError("It did not come up.", code="out_of_memory")
+        async with house.client.stream("POST", "/api/chat", json={"model": "alpha", "messages": HELLO}) as reply:
+            lines = reply.aiter_lines()
+            await anext(lines)
+            house.supervisor.gate.set()
+            rest = [json.loads(line) async for line in lines]
+        assert "It did not come up." in rest[-1]["error"]
+        assert not any(line.get("done") for line in rest)
 
 
 async def test_a_request_without_a_prompt_loads(house: Any) -> None:

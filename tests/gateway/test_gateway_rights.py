@@ -16,9 +16,7 @@ from routes import every_route
 from serving import deserted
 
 from sparkdash import keyring, listen
-from sparkdash.domain.event import (
-    EngineChanged,
-)
+from sparkdash.domain.event import EngineChanged
 from sparkdash.errors import EngineError
 from sparkdash.gateway.protocol import route
 from sparkdash.keyring import Keyring, digest
@@ -112,22 +110,17 @@ async def callers(house: Any, tmp_path: Path) -> AsyncIterator[Callers]:
 async def test_each_caller_gets_what_the_table_says(callers: Callers) -> None:
     """401 without a known key, 403 with one that is for something else, and with one for some models only those."""
     for (method, path), cells in sorted(TABLE.items()):
-        await gets_what_the_table_says(callers, method, path, cells)
-
-
-async def gets_what_the_table_says(callers: Callers, method: str, path: str, cells: list[str]) -> None:
-    for column, cell in zip(COLUMNS, cells, strict=True):
-        for who in column:
+        for who, cell in [(who, cell) for column, cell in zip(COLUMNS, cells, strict=True) for who in column]:
             status, text = await callers.ask(who, method, path)
             got = str(status) if status in (401, 403) else "yes"
             assert got == ("yes" if cell == "own" else cell), (method, path, who, status, text)
             if cell == "own" and (OWN in text or "model" in path or re.search("[A-Z]", path)):
                 assert "beta" not in text, (method, path)
-    if cells[4] == "own" and (method == "POST" or re.search("NAME|PROFILE", path)):
-        status, text = await callers.ask("some", method, path, OTHER)
-        assert status in (403, 404), (method, path, text)
-        assert not [call for call in callers.house.supervisor.calls if OTHER in str(call)]
-        assert OTHER not in callers.house.supervisor.leases
+        if cells[4] == "own" and (method == "POST" or re.search("NAME|PROFILE", path)):
+            status, text = await callers.ask("some", method, path, OTHER)
+            assert status in (403, 404), (method, path, text)
+            assert not [call for call in callers.house.supervisor.calls if OTHER in str(call)]
+            assert OTHER not in callers.house.supervisor.leases
 
 
 @pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/api/state", 403), ("/v1/models", 403)])

@@ -191,32 +191,35 @@ async def test_a_content_length_that_is_too_short_cuts_the_form(house: Any) -> N
     assert house.supervisor.leases == []
 
 
-async def test_a_thousand_times_too_large_is_refused_by_its_length(house: Any) -> None:
-    house.rebuild(settings=Settings(upload_limit_mib=6))
-    reader, writer = await house.connect(HEAD % (25 * 1024 * MIB))
-    answer = await asyncio.wait_for(reader.readuntil(b"}}"), LIMIT_S)
-    assert b" 413 " in answer
-    assert b"upload_limit_mib" in answer
-    writer.close()
+class TestLimits:
+    """Each refused with its figure, before or while the form comes."""
 
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(upload_limit_mib=6)
 
-async def test_a_form_without_a_length_is_cut_off_at_the_limit(house: Any) -> None:
-    house.rebuild(settings=Settings(upload_limit_mib=6))
+    async def test_a_thousand_times_too_large_is_refused_by_its_length(self, house: Any) -> None:
+        reader, writer = await house.connect(HEAD % (25 * 1024 * MIB))
+        answer = await asyncio.wait_for(reader.readuntil(b"}}"), LIMIT_S)
+        assert b" 413 " in answer
+        assert b"upload_limit_mib" in answer
+        writer.close()
 
-    async def endless() -> AsyncIterator[bytes]:
-        yield form_of("b0", (FILE, b""))[:-10]
-        while True:
-            yield b"\0" * MIB
+    async def test_a_form_without_a_length_is_cut_off_at_the_limit(self, house: Any) -> None:
+        async def endless() -> AsyncIterator[bytes]:
+            yield form_of("b0", (FILE, b""))[:-10]
+            while True:
+                yield b"\0" * MIB
 
-    async with aiohttp.ClientSession() as session:
-        headers = {"Content-Type": "multipart/form-data; boundary=b0"}
-        try:
-            async with session.post(house.base + PATH, data=endless(), headers=headers) as reply:
-                assert reply.status == 413
-        except aiohttp.ClientConnectionError:  # the connection is closed while it still sends
-            pass
-    await until(lambda: house.app._deps.body_budget.taken == 0)
-    assert house.supervisor.leases == []
+        async with aiohttp.ClientSession() as session:
+            headers = {"Content-Type": "multipart/form-data; boundary=b0"}
+            try:
+                async with session.post(house.base + PATH, data=endless(), headers=headers) as reply:
+                    assert reply.status == 413
+            except aiohttp.ClientConnectionError:  # the connection is closed while it still sends
+                pass
+        await until(lambda: house.app._deps.body_budget.taken == 0)
+        assert house.supervisor.leases == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,18 @@ async def deserted(server: Any) -> None:
         if not server.state.connections:
             break
         await asyncio.sleep(0)
+
+
+async def until(bus: Any, seen: Callable[[Any], object]) -> Any:
+    """The bus's snapshot, once that holds of it."""
+    subscription = bus.subscribe()
+    try:
+        async for _ in subscription:
+            if seen(bus.snapshot):
+                return bus.snapshot
+    finally:
+        bus.unsubscribe(subscription)
+    raise AssertionError("the bus has ended")
 
 
 @asynccontextmanager

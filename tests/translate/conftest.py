@@ -15,6 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from scripted import Script, Seen, Wire, answering, dying, engine_on_a_socket
+from serving import until
 from simulated import serving
 
 from sparkdash import daemon, upstream
@@ -108,15 +109,9 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
 
     async def newest() -> Request:
         """The row of what `.client` asked last, once it is over; an answer is whole a moment before."""
-        seen = house.bus.subscribe()
-        try:
-            async for _ in seen:
-                world = house.bus.snapshot
-                if not world.requests and world.recent and world.recent[0].id not in ended:
-                    return world.recent[0]
-        finally:
-            house.bus.unsubscribe(seen)
-        raise AssertionError
+        return (await until(house.bus, lambda now: not now.requests and {r.id for r in now.recent} - {*ended})).recent[
+            0
+        ]
 
     hooks = {"request": [note]}
     client = await stack.enter_async_context(httpx.AsyncClient(base_url=house.url, timeout=60, event_hooks=hooks))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import anthropic
 import note
 
-TOOL: Any = {"name": note.NAME, "description": note.SAYS, "input_schema": note.SCHEMA}
+TOOL: Any = {"name": "read_note", "description": "Reads a note.", "input_schema": note.SCHEMA}
 
 
 def main() -> None:
-    with anthropic.Anthropic(base_url=note.BASE.removesuffix("/v1"), api_key=os.environ["SPARKDASH_KEY"]) as client:
+    with anthropic.Anthropic(base_url=note.BASE.removesuffix("/v1"), api_key=note.KEY) as client:
         speak(client, [{"role": "user", "content": note.ASK}])
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import reduce
 from operator import add
 from typing import Any
 
 import note
 from langchain_openai import ChatOpenAI
-
-FUNCTION = {"name": note.NAME, "description": note.SAYS, "parameters": note.SCHEMA}
 
 
 def talk(chat: Any, turns: list[Any]) -> None:
@@ -26,9 +23,7 @@ def talk(chat: Any, turns: list[Any]) -> None:
 
 
 for responses in (False, True):
-    model: Any = ChatOpenAI(
-        base_url=note.BASE, model=note.MODEL, api_key=os.environ["SPARKDASH_KEY"], use_responses_api=responses
-    )
+    model: Any = ChatOpenAI(base_url=note.BASE, model=note.MODEL, api_key=note.KEY, use_responses_api=responses)
     if note.ACT == "tools":
-        model = model.bind_tools([FUNCTION])
+        model = model.bind_tools([note.FUNCTION])
     talk(model, [{"role": "user", "content": note.ASK}])

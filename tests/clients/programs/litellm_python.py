@@ -10,14 +10,11 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # read when it is imported;
 import litellm
 import note
 
-FUNCTION = {"name": note.NAME, "description": note.SAYS, "parameters": note.SCHEMA}
-
 
 def chat(turns: list[Any]) -> None:
-    said: Any = {"model": f"hosted_vllm/{note.MODEL}", "messages": turns, "api_base": note.BASE}
-    said["api_key"] = os.environ["SPARKDASH_KEY"]
+    said: Any = {"model": f"hosted_vllm/{note.MODEL}", "messages": turns, "api_base": note.BASE, "api_key": note.KEY}
     if note.ACT == "tools":
-        said["tools"] = [{"type": "function", "function": FUNCTION}]
+        said["tools"] = [{"type": "function", "function": note.FUNCTION}]
     if note.ACT == "whole":
         answer: Any = litellm.completion(**said)
     else:

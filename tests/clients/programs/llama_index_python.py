@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 
 model: Any = OpenAILike(
-    model=note.MODEL, api_base=note.BASE, api_key=os.environ["SPARKDASH_KEY"], is_chat_model=True,
+    model=note.MODEL, api_base=note.BASE, api_key=note.KEY, is_chat_model=True,
     is_function_calling_model=True, timeout=1800,
 )  # fmt: skip
 

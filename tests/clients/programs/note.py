@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
-NAME = "read_note"
-SAYS = "Reads a note."
-SCHEMA = {
-    "type": "object",
-    "properties": {"path": {"type": "string"}},
-    "required": ["path"],
-    "additionalProperties": False,
-}
+PATH = {"path": {"type": "string"}}
+SCHEMA = {"type": "object", "properties": PATH, "required": ["path"], "additionalProperties": False}
+FUNCTION: Any = {"name": "read_note", "description": "Reads a note.", "parameters": SCHEMA}
+"""The tool, in OpenAI's words."""
+KEY = os.environ["SPARKDASH_KEY"]
 ACT, BASE, MODEL, ASK = sys.argv[1:]
 """ACT: stream, whole or tools; BASE: with /v1; ASK: the prompt."""
 

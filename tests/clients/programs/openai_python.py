@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import note
 import openai
 
-FUNCTION: Any = {"name": note.NAME, "description": note.SAYS, "parameters": note.SCHEMA, "strict": True}
+FUNCTION = {**note.FUNCTION, "strict": True}
 
 
 def main() -> None:
-    with openai.OpenAI(base_url=note.BASE, api_key=os.environ["SPARKDASH_KEY"]) as client:
+    with openai.OpenAI(base_url=note.BASE, api_key=note.KEY) as client:
         chat(client, [{"role": "user", "content": note.ASK}])
         respond(client, [{"role": "user", "content": note.ASK}])
 
