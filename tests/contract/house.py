@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PURE = "Pure."
@@ -131,31 +132,12 @@ def _targets(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Groups of modules that import each other, directly or not (strongly connected components, Tarjan 1972)."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        order[name] = low[name] = len(order)
-        stack.append(name)
-        for to in graph.get(name, ()):
-            if to not in order:
-                visit(to)
-                low[name] = min(low[name], low[to])
-            elif to in stack:
-                low[name] = min(low[name], order[to])
-        if low[name] == order[name]:
-            at = stack.index(name)
-            if len(stack) - at > 1:
-                found.append(sorted(stack[at:]))
-            del stack[at:]
-
-    for name in graph:
-        if name not in order:
-            visit(name)
-    return sorted(found)
+    """A group of modules that import each other, directly or not; none in a tree without such."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [sorted(set(error.args[1]))]
+    return []
 
 
 def impurities(modules: Mapping[str, Module]) -> list[str]:

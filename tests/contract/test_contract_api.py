@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_type_hints
 
@@ -37,27 +34,6 @@ def test_every_row_has_a_handler_that_takes_what_the_row_asks_for_and_answers_wh
 @pytest.mark.parametrize("name", list(ROWS))
 def test_both_clients_have_every_call_from_the_table(name: str) -> None:
     assert getattr(Client, name) is getattr(AsyncClient, name) is ROWS[name]
-
-
-def test_mypy_knows_what_each_method_takes_and_answers(tmp_path: Path) -> None:
-    """A misspelt name, a wrong type, a cause that is none, an answer that is another: each is an error of its own line."""
-    file = tmp_path / "planted.py"
-    file.write_text(
-        "from sparkdash.client.client import Client\n"
-        "def planted(client: Client) -> bytes:\n"
-        "    client.plan(nam='a')\n"
-        "    client.stop(profile=1)\n"
-        "    client.use(profile='a', cause='nobody')\n"
-        "    plan: str = client.plan(name='a')\n"
-        "    lines: list[str] = [*client.logs(name='a', follow=True)]\n"
-        "    return client.run_report(run='a')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path, file],
-        capture_output=True, text=True, check=False, timeout=100, cwd=ROOT,
-    )  # fmt: skip
-    wrong = re.findall(r"planted\.py:(\d+): error", done.stdout)
-    assert wrong == ["3", "4", "5", "6"], done.stdout + done.stderr
 
 
 def test_a_method_refuses_parameters_that_its_call_does_not_have() -> None:

@@ -1,4 +1,4 @@
-"""The pages for people: every link leads somewhere, and docs/settings.md is made from the code.
+"""The pages and hints for people: every link and command leads somewhere, and docs/settings.md is made from the code.
 
 SPARKDASH_GOLDEN=write makes that page anew.
 """
@@ -42,13 +42,7 @@ VARIABLES = {
     "SPARKDASH_RUNTIME_DIR": "folder of the unix socket: `sparkdash` in XDG_RUNTIME_DIR",
     "SPARKDASH_THEME": "theme of the dashboard",
 }
-INTERNAL = {
-    "SPARKDASH_COMPLETE",
-    "SPARKDASH_DEMO_LEASH",
-    "SPARKDASH_ENGINE",
-    "SPARKDASH_SIM_DIR",
-    "SPARKDASH_SIM_HEAD_DIR",
-}
+INTERNAL = {f"SPARKDASH_{name}" for name in ("COMPLETE", "DEMO_LEASH", "ENGINE", "SIM_DIR", "SIM_HEAD_DIR")}
 """Set by sparkdash itself: for its engines, demo and the shell's completion."""
 
 
@@ -163,10 +157,10 @@ def test_every_file_that_the_pages_name_exists() -> None:
 
 def parts() -> Mapping[str, str]:
     """Return the parts of docs/settings.md that are made from the code."""
-    tables = {"policy": Policy, "history": HistorySettings}
+    tables, head = {"policy": Policy, "history": HistorySettings}, ("key", "default", "meaning")
     return {
-        "settings": _table(_settings(Settings, tables)),
-        **{name: _table(_settings(model, {})) for name, model in tables.items()},
+        "settings": _rows(head, _settings(Settings, tables)),
+        **{name: _rows(head, _settings(model, {})) for name, model in tables.items()},
         "exit codes": _rows(("code", "means"), _exit_codes()),
         "variables": _rows(("variable", "sets"), ((f"`{name}`", text) for name, text in VARIABLES.items())),
     }
@@ -198,10 +192,6 @@ def _choices(annotation: object) -> str:
     parts = [annotation, *get_args(annotation)]
     found = [one for part in parts if get_origin(part) is Literal for one in get_args(part)]
     return f": {', '.join(f'`{one}`' for one in found)}" if found else ""
-
-
-def _table(rows: Iterator[tuple[str, str, str]]) -> str:
-    return _rows(("key", "default", "meaning"), rows)
 
 
 def _rows(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
@@ -238,3 +228,25 @@ def variables_in_code() -> set[str]:
     sources = (file.read_text() for file in (ROOT / "sparkdash").rglob("*.py"))
     found = {name for text in sources for name in re.findall(r"(?<![A-Z_])_?(SPARKDASH_[A-Z_]*[A-Z])(?![A-Z_{])", text)}
     return found - {"YOUR_SPARKDASH_KEY"}
+
+
+ROOMS = ("catalog", "daemon", "engines", "gateway", "host", "keyring", "rules", "supervisor", "telemetry", "upstream")
+"""Rooms whose words reach clients and people who asked for one profile; usage texts of the command line do not."""
+PLACEHOLDER = re.compile(r"`sparkdash [a-z]+ (?:PROFILE|NAME|MODEL)`")
+
+
+def files_of(room: Path) -> list[Path]:
+    """Modules of a folder, or the one module of that name."""
+    return list(room.rglob("*.py")) or [room.with_suffix(".py")]
+
+
+def test_no_hint_prints_a_placeholder_for_the_name_of_a_profile() -> None:
+    """A command in a hint can be typed as it stands there."""
+    found = [
+        f"{file.name}:{node.lineno}: {node.value}"
+        for room in ROOMS
+        for file in files_of(ROOT / "sparkdash" / room)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PLACEHOLDER.search(node.value)
+    ]
+    assert found == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import house
@@ -37,13 +36,8 @@ def test_no_engine_imports_another() -> None:
 
 
 def test_the_rest_of_the_house_asks_the_engine_and_not_for_its_kind() -> None:
-    files = [file for file in ROOT.rglob("*.py") if "engines" not in file.relative_to(ROOT).parts[:1]]
-    found = {
-        str(file.relative_to(ROOT)): len(re.findall(r"\bEngineKind\.[A-Z]", file.read_text()))
-        for file in files
-        if file != ROOT / "domain/profile.py"
-    }
-    assert sum(found.values()) <= MOST_QUESTIONS, {name: count for name, count in found.items() if count}
+    found = house.engine_kind_questions(house.read_tree(ROOT))
+    assert len(found) <= MOST_QUESTIONS, found
 
 
 def _is_within(module: str, package: str) -> bool:

@@ -1,9 +1,13 @@
-"""Modules that may be loaded where: the design's run-time hygiene, seen from a fresh interpreter."""
+"""Modules that may be loaded where, seen from a fresh interpreter, and libraries that are declared."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 import sparkdash
 from sparkdash.client import launch
 
+ROOT = Path(sparkdash.__file__).parents[1]
 HEAVY = {"textual", "fastapi", "aiohttp", "uvicorn", "huggingface_hub"}
 
 
@@ -70,7 +75,6 @@ def test_the_first_frame_of_the_dashboard_waits_for_what_it_shows_alone() -> Non
             {"textual", "huggingface_hub", "prometheus_client", "aiohttp"},
             id="the daemon",
         ),
-        pytest.param("import sparkdash.client.client", HEAVY | {"httpx"}, id="the client"),
         pytest.param("import sparkdash.client.client", HEAVY | {"httpx"}, id="the one-shot commands' client"),
         pytest.param("import sparkdash.sim.__main__", HEAVY | {"httpx"}, id="the simulated engine"),
     ],
@@ -94,7 +98,7 @@ def test_a_child_imports_nothing_from_the_folder_it_is_started_in(tmp_path: Path
     argv = (*launch.COMMAND, "--help")
     for module in ("json", "sparkdash"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit('code of a stranger ran')\n")
-    env = {**os.environ, "PYTHONPATH": str(Path(sparkdash.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "usage" in done.stdout.lower()
@@ -102,6 +106,41 @@ def test_a_child_imports_nothing_from_the_folder_it_is_started_in(tmp_path: Path
 
 def test_our_programs_are_started_by_the_safe_interpreter_alone() -> None:
     """`paths.PYTHON`; programs that are read from standard input are isolated by -I."""
-    root = Path(sparkdash.__file__).parent
+    root = ROOT / "sparkdash"
     using = {str(file.relative_to(root)) for file in root.rglob("*.py") if "sys.executable" in file.read_text("utf-8")}
     assert using == {"paths.py", "nodes/boxes.py"}
+
+
+PARTS = {"pydantic-core": "pydantic"}
+"""Distributions whose types are part of another one's interface, and come with it."""
+
+
+def imported() -> dict[str, str]:
+    """Top-level modules that are neither ours nor Python's, each with a file that imports it."""
+    found = {}
+    for path in (ROOT / "sparkdash").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            else:
+                continue
+            found.update({name.partition(".")[0]: str(path) for name in names})
+    return {name: path for name, path in found.items() if name != "sparkdash" and name not in sys.stdlib_module_names}
+
+
+def test_every_library_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_normal(re.split(r"[^\w.-]", line)[0]) for line in project["dependencies"]}
+    owners = packages_distributions()
+    strays = {
+        name: path
+        for name, path in imported().items()
+        if not declared & {PARTS.get(owner, owner) for owner in map(_normal, owners.get(name, [name]))}
+    }
+    assert strays == {}
+
+
+def _normal(distribution: str) -> str:
+    return distribution.lower().replace("_", "-")

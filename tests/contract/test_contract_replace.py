@@ -1,4 +1,4 @@
-"""Frozen values change by `replace` alone, and mypy checks its names and types."""
+"""mypy checks names and types of what changes a frozen value, which is `replace` alone, and of the calls of the API."""
 
 import re
 import subprocess
@@ -15,23 +15,34 @@ SOURCE = Path(sparkdash.__file__).parent
 ENGINE = Engine(profile="a", kind=EngineKind.VLLM, state=EngineState.LOADING, since=1.0, fingerprint="f")
 
 
-def test_mypy_refuses_an_unknown_field_and_a_wrong_type(tmp_path: Path) -> None:
-    """`ready_at` misspelt, a port that is text and a state that is no state: each is an error of its own line."""
+PLANTED = """\
+from sparkdash.client.client import Client
+from sparkdash.domain.engine import Engine, EngineState
+def planted(client: Client, engine: Engine) -> bytes:
+    client.plan(nam='a')  # wrong
+    client.stop(profile=1)  # wrong
+    client.use(profile='a', cause='nobody')  # wrong
+    plan: str = client.plan(name='a')  # wrong
+    lines: list[str] = [*client.logs(name='a', follow=True)]
+    engine.replace(redy_at=1.0)  # wrong
+    engine.replace(port='x')  # wrong
+    engine.replace(state='nonsense')  # wrong
+    engine.replace(state=EngineState.READY, port=None, ready_at=1.0)
+    return client.run_report(run='a')
+"""
+
+
+def test_mypy_knows_the_calls_of_the_api_and_the_fields_of_a_value(tmp_path: Path) -> None:
+    """A misspelt name, a wrong type, a cause that is none, an answer that is another: each is an error of its own line."""
     file = tmp_path / "planted.py"
-    file.write_text(
-        "from sparkdash.domain.engine import Engine, EngineState\n"
-        "def planted(engine: Engine) -> Engine:\n"
-        "    engine.replace(redy_at=1.0)\n"
-        "    engine.replace(port='x')\n"
-        "    engine.replace(state='nonsense')\n"
-        "    return engine.replace(state=EngineState.READY, port=None, ready_at=1.0)\n"
-    )
+    file.write_text(PLANTED)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", SOURCE.parent / "pyproject.toml", "--cache-dir", tmp_path, file],
         capture_output=True, text=True, check=False, timeout=100, cwd=SOURCE.parent,
     )  # fmt: skip
-    wrong = re.findall(r"planted\.py:(\d+): error", done.stdout)
-    assert wrong == ["3", "4", "5"], done.stdout + done.stderr
+    found = [int(number) for number in re.findall(r"planted\.py:(\d+): error", done.stdout)]
+    wrong = [number for number, line in enumerate(PLANTED.splitlines(), 1) if line.endswith("# wrong")]
+    assert found == wrong, done.stdout + done.stderr
 
 
 def test_a_name_that_is_no_field_is_refused_at_run_time_too() -> None:

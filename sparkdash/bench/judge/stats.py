@@ -114,9 +114,7 @@ def fdr_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
 
 
 def wilson(right: int, n: int, alpha: float = ALPHA) -> Interval:
-    """Score interval of a share (Wilson 1927; method 3 of Newcombe 1998). Raises ValueError: no share."""
-    if not 0 <= right <= n or n == 0:
-        raise ValueError(f"{right} of {n} is no share")
+    """Score interval of a share (Wilson 1927; method 3 of Newcombe 1998)."""
     z = NormalDist().inv_cdf(1 - alpha / 2)
     share, z2 = right / n, z * z
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
