@@ -44,18 +44,13 @@ def test_without_a_daemon_its_settings_and_profiles_say(sparkdash: Run, nobody: 
     told = sparkdash("connect", "codex", "--model", "gpt-oss-120b", "--json")
     assert told.code == 0
     assert told.json()["model"] == "gpt-oss-120b"
+    assert sparkdash("connect", "codex", "--json").json()["model"] == "gpt-oss-20b", "a setup begins with it"
     assert 'wire_api = "responses"' in told.json()["files"][0]["text"]
     assert "No daemon answers" in told.err
     assert not home.exists()
     unknown = sparkdash("connect", "codex", "--model", "gpt-oss-12b")
     assert unknown.code == 3
     assert "gpt-oss-120b" in unknown.err
-
-
-def test_before_anything_runs_a_client_gets_the_model_that_a_setup_begins_with(
-    sparkdash: Run, nobody: None, home: Path
-) -> None:
-    assert sparkdash("connect", "codex", "--json").json()["model"] == "gpt-oss-20b"
 
 
 @pytest.mark.parametrize("how", [(), ("--test",)])

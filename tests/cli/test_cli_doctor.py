@@ -32,11 +32,11 @@ def test_only_the_named_checks_run(sparkdash: Run, nobody: None) -> None:
     assert set(told["findings"][0]) == {"name", "status", "evidence", "fix"}
 
 
-def test_an_unknown_check_is_told_with_the_nearest(sparkdash: Run) -> None:
-    done = sparkdash("doctor", "swapp")
-    assert done.code == 3
-    assert "There is no check 'swapp'" in done.err
-    assert "Did you mean swap?" in done.err
+@pytest.mark.parametrize(("check", "told"), [("swapp", "Did you mean swap?"), ("memlock", "There is no check")])
+def test_an_unknown_check_is_told_with_the_nearest(sparkdash: Run, check: str, told: str) -> None:
+    """Checks of nodes are unknown where no node is registered."""
+    done = sparkdash("doctor", check)
+    assert (done.code, told in done.err) == (3, True)
 
 
 def test_settings_that_are_not_valid_are_a_finding(sparkdash: Run, own_folders: Any) -> None:
@@ -119,10 +119,6 @@ def test_checks_of_nodes_are_listed_where_a_node_is_registered(sparkdash: Run, o
     register_silent_node(own_folders)
     assert "memlock" in sparkdash("doctor", "--list").out
     assert sparkdash("doctor", "--list", "--json").json()[0]["name"] == next(iter(CHECKS))
-
-
-def test_without_nodes_a_check_of_nodes_is_unknown(sparkdash: Run, nobody: None) -> None:
-    assert sparkdash("doctor", "memlock").code == 3
 
 
 def test_a_registry_of_nodes_that_cannot_be_read_is_a_finding(sparkdash: Run, nobody: None, own_folders: Path) -> None:

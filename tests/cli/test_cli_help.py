@@ -1,4 +1,6 @@
-"""Help, start-up, and how the program ends."""
+"""Help, start-up, the console script, and how the program ends."""
+
+from __future__ import annotations
 
 import json
 import resource
@@ -15,35 +17,29 @@ from fake_daemon import FakeDaemon
 from programs import Program
 
 from sparkdash import __version__
+from sparkdash import demo as demo_program
+from sparkdash.cli import OPENING, dashboard, main, running_daemon, start
+from sparkdash.cli import main as command_line
+from sparkdash.cli import serve as demo_command
+from sparkdash.cli.dashboard import exit_codes
 from sparkdash.cli.main import app
+from sparkdash.errors import DaemonError
+from sparkdash.tui import app as dashboard_app
 
 Run = Callable[..., Any]
-
-COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("history",), ("logs",), ("pull",), ("build",), ("connect",), ("launch",), ("demo",), ("doctor",), ("setup",), ("memory",),
-    ("profiles",), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
-    ("profiles", "new"),
-    ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "suites"),
-    ("bench", "show"), ("bench", "export"), ("bench", "watch"),
-    ("keys",),
-    ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "remove"), ("nodes", "bench"),
-    ("service",), ("uninstall",),
-]  # fmt: skip
-
-
-def test_the_list_of_commands_is_whole() -> None:
-    root = typer.main.get_command(app)
-    assert set(_paths(root, ())) == set(COMMANDS)
-
-
-def test_at_most_40_commands() -> None:
-    assert sum(not any(other[: len(one)] == one != other for other in COMMANDS) for one in COMMANDS) <= 40
 
 
 def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     yield path
     for name, inner in getattr(command, "commands", {}).items():
         yield from _paths(inner, (*path, name))
+
+
+COMMANDS = list(_paths(typer.main.get_command(app), ()))
+
+
+def test_at_most_40_commands() -> None:
+    assert sum(not any(other[: len(one)] == one != other for other in COMMANDS) for one in COMMANDS) <= 40
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -104,8 +100,8 @@ def test_the_version_is_the_packages(sparkdash: Run) -> None:
     assert sparkdash("--version").out == f"sparkdash {__version__}\n"
 
 
-@pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("stop", "a", "--all"),
-                                  ("logs", "-n", "-1"), ("serve", "--port", "70000")], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("stop", "a", "--all"), ("logs", "-n", "-1"),
+                                  ("pull", "m", "--image-only", "--weights-only")], ids=" ".join)  # fmt: skip
 def test_wrong_usage_is_explained_and_ends_with_2(sparkdash: Run, argv: tuple[str, ...]) -> None:
     done = sparkdash(*argv)
     assert done.code == 2
@@ -171,3 +167,90 @@ def test_what_cannot_be_written_is_told_in_one_line() -> None:
         command = [sys.executable, "-m", "sparkdash", "--version"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (5, "Error: The output cannot be written: No space left on device.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "ran"),
+    [
+        ((), {}, ("dashboard", f"{OPENING}\r")),
+        ((), {"TERM": "dumb"}, ("commands", "")),
+        (("status",), {}, ("commands", "")),
+        ((), {"_SPARKDASH_COMPLETE": "source_bash"}, ("commands", "")),
+    ],
+    ids=["alone", "a terminal that cannot be drawn on", "a command", "a shell asks for completions"],
+)
+def test_the_dashboard_says_that_it_opens_and_loads_no_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], env: dict[str, str],
+    ran: tuple[str, str],
+) -> None:  # fmt: skip
+    """What the script runs, with what it had said before."""
+    found: list[tuple[str, str]] = []
+    as_terminal(monkeypatch)
+    for name, value in ({"TERM": "xterm"} | env).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(command_line, "main", lambda: found.append(("commands", capsys.readouterr().err)))
+    monkeypatch.setattr(dashboard, "open_dashboard", lambda: found.append(("dashboard", capsys.readouterr().err)))
+    monkeypatch.setattr(sys, "argv", ["sparkdash", *words])
+    start.main()
+    assert found == [ran]
+
+
+def test_without_a_dashboard_the_status_is_shown_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    asked: list[str] = []
+    monkeypatch.setattr("sparkdash.cli.status.status", lambda: asked.append("status"))
+    main.home()
+    assert asked == ["status"]
+
+
+def test_a_failure_exits_with_its_own_code_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left, exit_codes():
+        raise DaemonError("Nothing answers.", code="no_daemon", hint="Start it.")
+    told = capsys.readouterr().err
+    assert left.value.code == DaemonError("", code="no_daemon").exit_code
+    assert "Nothing answers." in told
+    assert "Start it." in told
+
+
+def test_the_first_words_are_erased_before_the_dashboard_takes_the_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(dashboard_app.asyncio, "run", lambda live: live.close())
+    dashboard_app.run_dashboard()
+    assert capsys.readouterr().err == "\x1b[K"
+
+
+def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+
+def test_the_demo_says_what_it_starts_before_it_starts_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_terminal(monkeypatch)
+    seen: list[str] = []
+
+    def run(*_: Any, **__: Any) -> int:
+        seen.append(capsys.readouterr().err)
+        return 0
+
+    monkeypatch.setattr(demo_program, "run_demo", run)
+    with pytest.raises(demo_command.typer.Exit):
+        demo_command.demo()
+    assert seen == ["Starting a simulated box and its daemon; the dashboard opens in some seconds.\r"]
+
+
+def test_the_dashboard_says_that_it_opens_before_a_daemon_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_terminal(monkeypatch)
+
+    def start() -> None:
+        raise InterruptedError(capsys.readouterr().err)
+
+    monkeypatch.setattr(running_daemon, "start_daemon_if_needed", start)
+    with pytest.raises(InterruptedError, match="Opening the dashboard"):
+        main.home()

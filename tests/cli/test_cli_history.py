@@ -1,4 +1,4 @@
-"""`sparkdash history`: requests, figures, events and incidents of the recorded past."""
+"""`sparkdash history` and `requests`: figures, events and incidents of the past, one request ended, and one sent again."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from sparkdash.domain.history import (
     TimelineMark,
     UsageReport,
     UsageTotals,
+    match_answers,
 )
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Plan
@@ -52,14 +53,9 @@ def query(daemon: FakeDaemon) -> dict[str, str]:
 
 
 def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaemon) -> None:
+    total = ALPHA.replace(group="all", requests=122)
     daemon.past["usage"] = UsageReport(
-        since=0,
-        until=1,
-        by="profile",
-        rows=(ALPHA, BETA),
-        total=ALPHA.replace(group="all", requests=122),
-        busy_wh=15.04,
-        idle_wh=4.0,
+        since=0, until=1, by="profile", rows=(ALPHA, BETA), total=total, busy_wh=15.04, idle_wh=4.0
     )
     done = sparkdash("history")
     lines = [line.split() for line in done.out.splitlines()]
@@ -138,44 +134,22 @@ LIVE = Liveness(state=LivenessState.STUCK, why=WHY, since=NOW - 165, step=Repair
 def stood_still() -> tuple[Incident, Incident]:
     """One that is being repaired, and one that is over; their ages are those of this moment."""
     now = time.time()
-    over = Incident(
-        id="1",
-        profile="qwen",
-        fingerprint="f",
-        began=now - 3852,
-        named_at=now - 3720,
-        why=WHY,
-        steps=(TakenStep(step=RepairStep.END, at=now - 3700),),
-        ended_at=now - 3600,
-        end=IncidentEnd.RESTARTED,
-        note="It was started again.",
-        evidence="/state/evidence/qwen-1",
-    )
-    stuck = over.replace(
-        id="2",
-        profile="gpt-oss",
-        named_at=now - 7230,
-        steps=(TakenStep(step=RepairStep.CANCEL, at=now - 3630),),
-        ended_at=None,
-        end=None,
-        note="",
-        evidence=None,
-    )
-    return stuck, over
+    base = Incident(id="2", profile="gpt-oss", fingerprint="f", began=now - 3852, named_at=now - 7230, why=WHY)
+    restart, cancel = TakenStep(step=RepairStep.END, at=now - 3700), TakenStep(step=RepairStep.CANCEL, at=now - 3630)
+    over = base.replace(
+        id="1", profile="qwen", named_at=now - 3720, steps=(restart,), ended_at=now - 3600, end=IncidentEnd.RESTARTED,
+        note="It was started again.", evidence="/state/evidence/qwen-1",
+    )  # fmt: skip
+    return base.replace(steps=(cancel,)), over
 
 
 def given(daemon: FakeDaemon) -> tuple[Incident, Incident]:
     """A stuck engine with a request on it, and one that was repaired."""
     incidents = stood_still()
+    waits = {"client": "codex", "route": "chat", "state": RequestState.WAITING, "started_at": NOW, "position": 1}
     daemon.set(
-        at=NOW,
-        engines={"qwen": engine("qwen").replace(liveness=LIVE)},
-        requests={
-            "1": Request(id="1", client="codex", profile="qwen", route="chat", state=RequestState.WAITING,
-                         started_at=NOW, position=1),
-        },
-        incidents=incidents,
-        repairs=summarize_repairs(incidents),
+        at=NOW, engines={"qwen": engine("qwen").replace(liveness=LIVE)}, incidents=incidents,
+        requests={"1": Request(id="1", profile="qwen", **waits)}, repairs=summarize_repairs(incidents),
     )  # fmt: skip
     return incidents
 
@@ -233,3 +207,95 @@ def test_why_says_it_too(sparkdash: Run, daemon: FakeDaemon) -> None:
     told = " ".join(sparkdash("why", "qwen").out.split())
     assert f"its engine stuck for 2m45s: {WHY} requests cancelled, looking again 40s" in told
     assert "was stuck 1 repair, 4m12s on average" in told
+
+
+OPEN = {
+    "a1": Request(id="a1", client="codex", profile="qwen", route="/v1/responses", state=RequestState.STREAMING,
+                  started_at=BIRTH, granted_at=BIRTH),
+    "b2": Request(id="b2", client="aider", profile="gpt-oss-120b", route="/v1/chat/completions",
+                  state=RequestState.WAITING, started_at=BIRTH + 40, position=2),
+}  # fmt: skip
+OVER = Request(
+    id="c3", client="cline", profile="qwen", route="/v1/chat/completions", state=RequestState.FAILED,
+    started_at=BIRTH, finished_at=BIRTH + 2, error="out_of_memory", completion_tokens=7,
+)  # fmt: skip
+
+
+def test_requests_with_their_ids(sparkdash: Run, daemon: FakeDaemon) -> None:
+    assert sparkdash("requests").out == "No request is waiting or running.\n"
+    daemon.set(at=BIRTH + 60, requests=OPEN, recent=(OVER,))
+    assert (
+        sparkdash("requests").out
+        == """\
+id  client  profile       state       age  prompt  out  tok/s
+a1  codex   qwen          decodes   1m00s       -    -      -
+b2  aider   gpt-oss-120b  waits #2    20s       -    -      -
+"""
+    )
+    assert sparkdash("requests", "--all").out.splitlines()[-1].split() == [
+        "c3", "cline", "qwen", "out_of_memory", "2s", "-", "7", "-",
+    ]  # fmt: skip
+    assert [row["id"] for row in sparkdash("requests", "--all", "--json").json()] == ["a1", "b2", "c3"]
+
+
+def test_one_request_is_cancelled(sparkdash: Run, daemon: FakeDaemon) -> None:
+    assert sparkdash("cancel", "a1").out == "Cancelled request a1.\n"
+    assert sparkdash("cancel", "a1", "--json").json() == {"cancelled": {"request": "a1"}}
+    assert daemon.calls[-1] == ("POST", "/api/requests/a1/cancel", {})
+    envelope = {"message": "No request 'a1' waits or runs.", "code": "request_not_found", "hint": "See the list."}
+    daemon.errors["/api/requests/a1/cancel"] = (404, envelope)
+    done = sparkdash("cancel", "a1")
+    assert done.code != 0
+    assert "No request 'a1' waits or runs." in done.err
+
+
+FIRST = Request(
+    id="c3", client="cline", profile="gpt-oss-120b", route="/v1/chat/completions", state=RequestState.DONE,
+    started_at=BIRTH, granted_at=BIRTH, finished_at=BIRTH + 12, ttft_s=0.31, decode_tok_s=41.25, prompt_tokens=900,
+    completion_tokens=480, finish_reason="stop",
+)  # fmt: skip
+AGAIN = Request(
+    id="d4", client="sparkdash-replay", profile="qwen", route="/v1/chat/completions", state=RequestState.DONE,
+    started_at=BIRTH + 60, granted_at=BIRTH + 60, finished_at=BIRTH + 68, ttft_s=0.2, decode_tok_s=58.3,
+    prompt_tokens=1002, completion_tokens=455, finish_reason="length",
+)  # fmt: skip
+
+
+def test_both_answers_figures_are_beside_each_other(sparkdash: Run, daemon: FakeDaemon) -> None:
+    plan = Plan(profile="qwen", evict=("gpt-oss-120b",), fits=True, expected_s=60.0)
+    daemon.replayed = daemon.replayed.replace(
+        plan=plan, original=FIRST, answer=AGAIN, match=match_answers("abcd", "abXde"), redacted=True
+    )
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen")
+    assert "qwen replaces gpt-oss-120b." in done.err
+    assert "lacks text that looked like a secret" in done.err
+    assert (
+        done.out
+        == """\
+               gpt-oss-120b  qwen (replay)
+ttft                  0.31s          0.20s
+decode tok/s           41.2           58.3
+in the engine           12s          8.00s
+prompt tokens           900           1002
+cached tokens             -              -
+output tokens           480            455
+reasoning                 -              -
+finish reason          stop         length
+The answers differ from character 3 on; the first has 4 characters, the replay 5.
+"""
+    )
+    asked = [body for _, path, body in daemon.calls if path == "/api/replay"]
+    assert asked == [{"request": "c3", "on": "qwen"}, {"request": "c3", "on": "qwen", "begin": True}]
+
+
+def test_a_replay_as_json_and_one_that_failed(sparkdash: Run, daemon: FakeDaemon) -> None:
+    daemon.replayed = daemon.replayed.replace(original=FIRST, answer=AGAIN, match=match_answers("same", "same"))
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen", "--json")
+    assert (done.code, done.json()["match"]["identical"], done.json()["answer"]["id"]) == (0, True, "d4")
+    assert "The answers are identical: 4 characters." in sparkdash("requests", "--replay", "c3", "--on", "qwen").out
+    failed = Request(id="d5", client="sparkdash-replay", profile="qwen", route="/v1/chat/completions",
+                     state=RequestState.FAILED, started_at=BIRTH, error="does_not_fit")  # fmt: skip
+    daemon.replayed = daemon.replayed.replace(answer=failed, match=None)
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen")
+    assert done.code == 1
+    assert "The replay gave no whole answer: does_not_fit." in done.out

@@ -1,9 +1,11 @@
-"""`sparkdash memory`, and `why` with who else holds memory."""
+"""`sparkdash memory`, its caches, and `why` with who else holds memory."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,16 +37,11 @@ FOUND = MemoryAccount(
         Holding(kind=Holder.FREE, name="free", bytes=6 * GIB),
     ),
 )  # fmt: skip
+WEIGHTS = Term(name="weights", bytes=100 * GIB, source="model card")
 REFUSED = Plan(
-    profile="big",
-    need=Need(basis=Basis.DECLARED, terms=(Term(name="weights", bytes=100 * GIB, source="model card"),)),
-    needs_bytes=100 * GIB,
-    now_bytes=24 * GIB,
-    reserve_bytes=10 * GIB,
-    available_bytes=74 * GIB,
-    fits=False,
-    verdict="It does not fit.",
-)
+    profile="big", need=Need(basis=Basis.DECLARED, terms=(WEIGHTS,)), needs_bytes=100 * GIB, now_bytes=24 * GIB,
+    reserve_bytes=10 * GIB, available_bytes=74 * GIB, fits=False, verdict="It does not fit.",
+)  # fmt: skip
 
 
 def test_the_table_has_everybody_with_the_command_that_frees_it(
@@ -52,6 +49,7 @@ def test_the_table_has_everybody_with_the_command_that_frees_it(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     daemon.memory = FOUND
+    assert MemoryAccount.model_validate(sparkdash("memory", "--json").json()) == FOUND
     done = sparkdash("memory")
     assert (done.code, done.err) == (0, "")
     rows = [line.rstrip() for line in done.out.splitlines()]
@@ -78,13 +76,8 @@ def test_a_narrow_terminal_keeps_holders_and_commands(
     assert done.err.startswith("Left out to fit 60 columns: what")
 
 
-def test_json_is_the_whole_account(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.memory = FOUND
-    assert MemoryAccount.model_validate(sparkdash("memory", "--json").json()) == FOUND
-
-
 @pytest.mark.usefixtures("nobody")
-def test_without_a_daemon_the_command_looks_itself(
+def test_without_a_daemon_the_command_looks_itself_unless_another_box_is_meant(
     sparkdash: Run, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARKDASH_URL", raising=False)
@@ -92,34 +85,57 @@ def test_without_a_daemon_the_command_looks_itself(
     found = MemoryAccount.model_validate(sparkdash("memory", "--json").json())
     assert sum(one.bytes for one in found.holdings) == found.total
     assert found.total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-@pytest.mark.usefixtures("nobody")
-def test_of_another_boxs_daemon_this_box_tells_nothing(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKDASH_URL", "http://127.0.0.1:1")
     assert sparkdash("memory").code != 0
 
 
 def test_why_names_who_holds_the_rest_of_what_does_not_fit(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.plans["big"], daemon.memory = REFUSED, FOUND
+    """It proposes to kill no program: its owner knows what it does, and the table of all holders has the command."""
+    program = Holding(kind=Holder.PROGRAM, name="python3", bytes=4 * GIB, user="ann", pid=31, remedy="kill 31")
+    daemon.plans["big"] = REFUSED
+    assert sparkdash("why", "big").out.splitlines()[-1] == "It does not fit.", "a demo has no account"
+    daemon.memory = FOUND.replace(holdings=(*FOUND.holdings, program))
     told = sparkdash("why", "big").out.splitlines()
-    assert told[-3:] == [
+    assert told[-4:] == [
         "It does not fit.",
         "  others hold     30 GiB GPU driver or kernel (owner unknown)",
         "                  6.0 GiB open-webui\\u001b[2J (webui:1): docker stop 0a",
+        "                  4.0 GiB python3 (pid 31)",
     ]
     daemon.plans["big"] = REFUSED.replace(fits=True, verdict="It fits.")
     assert sparkdash("why", "big").out.splitlines()[-1] == "It fits."
 
 
-def test_why_does_without_the_account_of_a_demo(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.plans["big"] = REFUSED
-    done = sparkdash("why", "big")
-    assert (done.code, done.out.splitlines()[-1]) == (0, "It does not fit.")
+DAY = 86400
 
 
-def test_why_proposes_to_kill_no_program(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The owner knows what a program does; the table of all holders has the command."""
-    program = Holding(kind=Holder.PROGRAM, name="python3", bytes=30 * GIB, user="ann", pid=31, remedy="kill 31")
-    daemon.plans["big"], daemon.memory = REFUSED, FOUND.replace(holdings=(program,))
-    assert sparkdash("why", "big").out.splitlines()[-1] == "  others hold     30 GiB python3 (pid 31)"
+@pytest.fixture
+def folders(tmp_path: Path, stand_in: Callable[[str, str], None]) -> Path:
+    """Two caches, and a podman that lists one container, which has the older one mounted."""
+    root = tmp_path / "cache" / "engines"
+    (tmp_path / "config" / "config.toml").write_text(f'cache_dir = "{root.parent}"\n')
+    for days, name in ((2, "new@0123456789ab@m"), (40, "old@0123456789ab@m"), (90, "used@0123456789ab@m")):
+        (root / name).mkdir(parents=True)
+        (root / name / "kernel").write_bytes(b"k" * 4096)
+        os.utime(root / name, (time.time() - days * DAY,) * 2)
+    listed = (
+        f'[{{"Id": "1", "State": {{"Status": "running"}}, "Mounts": [{{"Source": "{root}/used@0123456789ab@m"}}]}}]'
+    )
+    stand_in("podman", f"if [ $1 = ps ]; then echo 1; else echo '{listed}'; fi")
+    return root
+
+
+def test_the_list_of_caches_says_what_is_used(sparkdash: Run, folders: Path) -> None:
+    done = sparkdash("memory", "--caches")
+    assert [line.split()[0] for line in done.out.splitlines()] == ["image", "new", "old", "used", "12"]
+    assert [line.endswith("in use") for line in done.out.splitlines()] == [False, False, False, True, False]
+
+
+def test_a_removal_takes_what_no_start_and_no_engine_uses(sparkdash: Run, folders: Path) -> None:
+    told = sparkdash("memory", "--prune", "30d", "--dry-run", "--json").json()
+    assert [(one["image"], one["old"], one["removed"]) for one in told] == [
+        ("new", False, False), ("old", True, False), ("used", False, False),
+    ]  # fmt: skip
+    assert len(list(folders.iterdir())) == 3
+    assert "Removed 4 KiB" in sparkdash("memory", "--prune", "30d").out
+    assert sorted(each.name[:3] for each in folders.iterdir()) == ["new", "use"]

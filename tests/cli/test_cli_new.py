@@ -134,12 +134,17 @@ def test_the_fast_loader_needs_a_vllm_that_brings_it(sparkdash: Run, checkpoint:
     assert "engine_version: 0.26.0\n" in newer
 
 
+def write_gguf(file: Path, architecture: bytes) -> None:
+    """A header that tells the architecture and no more."""
+    key = b"general.architecture"
+    entry = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(architecture)) + architecture
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry + bytes(64))
+
+
 def test_a_gguf_file_is_for_llamacpp_and_its_image_is_the_owners(sparkdash: Run, tmp_path: Path) -> None:
     """No image of llama.cpp with CUDA for arm64 is known, so none is made up."""
     file = tmp_path / "Tiny-Q8_0.gguf"
-    key = b"general.architecture"
-    entry = len(key).to_bytes(8, "little") + key + (8).to_bytes(4, "little") + (4).to_bytes(8, "little") + b"tiny"
-    file.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + bytes(8) + (1).to_bytes(8, "little") + entry + bytes(64))
+    write_gguf(file, b"tiny")
     bare = sparkdash("profiles", "new", str(file))
     assert (bare.code, "Name one with --image" in bare.err) == (2, True)
     done = sparkdash("profiles", "new", str(file), "--image", "localhost/llama.cpp:cuda13")
@@ -179,11 +184,8 @@ def test_what_cannot_be_read_is_a_clear_error(
 
 def test_a_split_model_is_named_by_its_first_part(sparkdash: Run, own_folders: Path) -> None:
     """llama.cpp refuses any other part; the number of a part is nothing of the model's name."""
-    key, value = b"general.architecture", b"qwen3"
-    entry = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
     for number in (1, 2, 3):
-        file = own_folders / f"Tiny-UD-Q4_K_XL-{number:05d}-of-00003.gguf"
-        file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry + bytes(64))
+        write_gguf(own_folders / f"Tiny-UD-Q4_K_XL-{number:05d}-of-00003.gguf", b"qwen3")
     second = own_folders / "Tiny-UD-Q4_K_XL-00002-of-00003.gguf"
     done = sparkdash("profiles", "new", str(second), "--image", "ghcr.io/ggml-org/llama.cpp:server-cuda")
     assert done.code == 0

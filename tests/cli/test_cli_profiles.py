@@ -77,14 +77,11 @@ qwen/mtp      vllm    79 GiB   59.0  -               -        -  cannot run
 
 
 def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """The box of a remote or simulated daemon is not looked at."""
     daemon.set(profiles=(summary("a"),), problems=("x.yaml:1: wrong.",))
+    rows = [summary("a").model_dump(mode="json")]
     told = sparkdash("profiles", "--json").json()
-    assert told == {
-        "profiles": [summary("a").model_dump(mode="json")],
-        "problems": ["x.yaml:1: wrong."],
-        "here": {},
-        "images": {},
-    }
+    assert told == {"profiles": rows, "problems": ["x.yaml:1: wrong."], "here": {}, "images": {}}
 
 
 def test_profiles_are_listed_and_shown_without_a_daemon(
@@ -204,34 +201,33 @@ def test_check_refuses_a_url_that_is_the_gateway_itself(
     assert "other.yaml" not in done.err
 
 
-def test_a_file_of_another_kind_is_no_profile(sparkdash: Run, tmp_path: Path) -> None:
-    other = tmp_path / "small.yaml.txt"
-    other.write_text(GOOD)
-    done = sparkdash("profiles", "check", str(other))
-    assert (done.code, done.err) == (2, f"Error: {other}: no profile; their files end in .yaml or .yml.\n")
+@pytest.mark.parametrize(("name", "told"), [
+    ("small.yaml.txt", "small.yaml.txt: no profile; their files end in .yaml or .yml."),
+    ("pipe.yaml", "pipe.yaml: it is no folder, and no regular file."),
+    ("nosuch", "no such folder"),
+])  # fmt: skip
+def test_check_says_what_is_no_profile(sparkdash: Run, profile_folder: Path, name: str, told: str) -> None:
+    os.mkfifo(profile_folder / "pipe.yaml")
+    (profile_folder / "small.yaml.txt").write_text(GOOD)
+    done = sparkdash("profiles", "check", str(profile_folder / name))
+    assert (done.code, told in done.err) == (2, True)
+    assert "config.toml" not in done.err, "it was not read"
 
 
 def test_check_names_every_problem_with_its_line(sparkdash: Run, profile_folder: Path) -> None:
     bad = profile_folder / "bad.yaml"
     bad.write_text("profile: bad\nengine: vlm\nimagee: x\n")
     done = sparkdash("profiles", "check", str(bad))
-    assert done.code == 2
-    assert done.out == ""
+    assert (done.code, done.out) == (2, "")
     assert f"{bad}:2: engine: " in done.err
     assert f"{bad}:3: imagee: " in done.err
     error = sparkdash("profiles", "check", "--json").json()["error"]
     assert len(error["problems"]) == 2
-    assert error["findings"] == [
-        {
-            "code": "wrong-value", "level": "error", "file": str(bad), "line": 2, "column": 1, "key": "engine",
-            "message": "must be one of vllm, sglang, llamacpp, trtllm, tensorfold, generic, openai, remote, sim, not 'vlm'",
-            "hint": "Did you mean 'vllm'?", "profiles": [],
-        },
-        {
-            "code": "unknown-key", "level": "error", "file": str(bad), "line": 3, "column": 1, "key": "imagee",
-            "message": "unknown key", "hint": "Did you mean 'image'?", "profiles": [],
-        },
-    ]  # fmt: skip
+    assert [one["code"] for one in error["findings"]] == ["wrong-value", "unknown-key"]
+    assert error["findings"][1] == {
+        "code": "unknown-key", "level": "error", "file": str(bad), "line": 3, "column": 1, "key": "imagee",
+        "message": "unknown key", "hint": "Did you mean 'image'?", "profiles": [],
+    }  # fmt: skip
     assert sparkdash("profiles", "check", str(profile_folder / "small.yaml")).code == 0
 
 
@@ -274,31 +270,13 @@ def test_a_mistake_in_the_list_of_nodes_is_told_once_and_not_of_each_profile(spa
     assert ".yaml" not in done.err
 
 
-def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
+def test_the_rules_and_the_schema_are_printed(sparkdash: Run) -> None:
     assert "enforce-eager" in sparkdash("profiles", "check", "--rules").out
     assert "59 tok/s with, 26 without" in sparkdash("profiles", "check", "--rule", "enforce-eager").out
     assert sparkdash("profiles", "check", "--rule", "dead-env", "--json").json()[0]["versions"] == "0.26 and newer"
     done = sparkdash("profiles", "check", "--rule", "enforce-eagre")
     assert (done.code, "Did you mean enforce-eager?" in done.err) == (3, True)
-
-
-def test_the_schema_is_printed(sparkdash: Run) -> None:
-    assert (
-        sparkdash("profiles", "check", "--schema").json()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    )
-
-
-def test_check_of_a_pipe_says_what_it_is(sparkdash: Run, profile_folder: Path) -> None:
-    os.mkfifo(profile_folder / "pipe.yaml")
-    done = sparkdash("profiles", "check", str(profile_folder / "pipe.yaml"))
-    assert done.code == 2
-    assert "pipe.yaml: it is no folder, and no regular file." in done.err
-
-
-def test_check_of_a_folder_that_is_not_there(sparkdash: Run, profile_folder: Path) -> None:
-    done = sparkdash("profiles", "check", str(profile_folder / "nosuch"))
-    assert (done.code, "no such folder" in done.err) == (2, True)
-    assert "config.toml" not in done.err, "it was not read"
+    assert "json-schema.org" in sparkdash("profiles", "check", "--schema").json()["$schema"]
 
 
 def test_a_dry_run_prints_the_exact_command(
@@ -351,6 +329,7 @@ def test_a_dry_run_refuses_what_could_not_run(
 def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: FakeDaemon) -> None:
     daemon.log_lines = ["[red]not markup[/red]", "  indented"]
     assert sparkdash("logs", "x", "-n", "5", "-f").out == "[red]not markup[/red]\n  indented\n"
+    assert sparkdash("logs").code == 3, "none runs"
     daemon.set(engines={"a": engine("a"), "f": engine("f", EngineState.FAILED, since=9e9)})
     sparkdash("logs")
     daemon.set(engines={"a": engine("a"), "b": engine("b", EngineState.LOADING)}, swap=swap("b"))
@@ -360,11 +339,6 @@ def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: Fake
     assert [path for _, path, _ in daemon.calls if "logs" in path] == [
         "/api/logs/x?tail=5&follow=1", "/api/logs/a?follow=0", "/api/logs/b?follow=0", "/api/logs/f?follow=0",
     ]  # fmt: skip
-
-
-def test_logs_of_nothing_say_so(sparkdash: Run, daemon: FakeDaemon) -> None:
-    done = sparkdash("logs")
-    assert (done.code, "No engine runs" in done.err) == (3, True)
 
 
 def test_names_complete_from_the_daemon_or_the_files(
@@ -431,66 +405,51 @@ def listed(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, s
     return {line.split()[0]: line for line in done.out.splitlines()[1:]}, done.err
 
 
-def test_at_least_29_profiles_for_one_spark_can_be_pulled_or_built(
-    sparkdash: Run, nobody: None, own_folders: Path, no_images: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows, _ = listed(sparkdash, monkeypatch)
-    ones = [rows[each.name] for each in summaries(sparkdash) if each.nodes == 1]
-    assert len([row for row in ones if row.endswith(("can be pulled", "can be built"))]) >= 29
-
-
-def test_no_profile_is_listed_in_a_state_that_is_unclear(
+def test_at_least_29_profiles_can_be_had_and_none_is_listed_in_a_state_that_is_unclear(
     sparkdash: Run, nobody: None, own_folders: Path, no_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, _ = listed(sparkdash, monkeypatch)
     profiles = {each.name: each for each in summaries(sparkdash)}
+    ones = [rows[each.name] for each in profiles.values() if each.nodes == 1]
+    assert len([row for row in ones if row.endswith(("can be pulled", "can be built"))]) >= 29
     assert sorted(rows) == sorted(profiles)
+    clear_states = ("can be pulled", "can be built", "no image", "no weights", "cannot run")
     for name, row in rows.items():
         profile = profiles[name]
         clear = [way.value for way in ImageOrigin if f" {way.value} " in row]
         assert clear or profile.cannot_run or profile.engine in SERVICES, row
-        clear_states = (
-            "can be pulled",
-            "can be built",
-            "no image",
-            "no weights",
-            "cannot run",
-            f"needs {profile.nodes} boxes",
-        )
-        assert row.endswith(clear_states), row
+        assert row.endswith((*clear_states, f"needs {profile.nodes} boxes")), row
         assert row.endswith("boxes") is (profile.nodes > 1 and not profile.cannot_run), row
         assert row.endswith("cannot run") is bool(profile.cannot_run), row
 
 
-def test_without_podman_the_list_is_that_of_a_box_without_images(
-    sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, told = listed(sparkdash, monkeypatch)
-    assert state["kokoro"].endswith("can be pulled")
-    assert state["qwen3-asr-0.6b"].endswith("can be pulled")
-    assert " to build " in state["qwen3-asr-1.7b"]
-    assert state["qwen3-asr-1.7b"].endswith("can be built")
-    assert "podman is not installed" in told
+PULLED = {"kokoro": "can be pulled", "qwen3-asr-0.6b": "can be pulled", "qwen3-asr-1.7b": "can be built"}
+SILENT = dict.fromkeys(("kokoro", "qwen3-asr-1.7b", "gemma-3-4b"), "podman silent")
 
 
-def test_with_a_podman_that_fails_the_list_says_so_in_each_row_that_needs_it(
-    sparkdash: Run, nobody: None, own_folders: Path, stand_in: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in("podman", "echo 'Error: database is locked' >&2; exit 125")
-    state, told = listed(sparkdash, monkeypatch)
-    for name in ("kokoro", "qwen3-asr-1.7b", "gemma-3-4b"):
-        assert state[name].endswith("podman silent"), state[name]
-    assert "podman does not answer" in told
-
-
-def test_programs_of_this_box_need_no_image(
-    sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
-    state, told = listed(sparkdash, monkeypatch)
-    assert not [row for row in state.values() if "no source" in row]
-    assert state["gemma-3-4b"].endswith("can be pulled")
-    assert "podman" not in told
+@pytest.mark.parametrize(
+    ("podman", "runtime", "ends", "told"),
+    [
+        ("", "podman", PULLED, "podman is not installed"),
+        ("echo 'Error: database is locked' >&2; exit 125", "podman", SILENT, "podman does not answer"),
+        ("", "process", {"gemma-3-4b": "can be pulled"}, ""),
+    ],
+    ids=["no podman", "podman fails", "programs of this box"],
+)
+def test_the_list_says_what_each_profile_lacks_where_podman_is_no_help(
+    sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, stand_in: Run, monkeypatch: pytest.MonkeyPatch,
+    podman: str, runtime: str, ends: dict[str, str], told: str,
+) -> None:  # fmt: skip
+    if podman:
+        stand_in("podman", podman)
+    monkeypatch.setenv("PATH", str(own_folders / "bin" if podman else own_folders / "empty"))
+    monkeypatch.setenv("SPARKDASH_RUNTIME", runtime)
+    rows, said = listed(sparkdash, monkeypatch)
+    assert {name: rows[name].endswith(end) for name, end in ends.items()} == dict.fromkeys(ends, True), rows
+    assert told in said
+    assert ("podman" in said) is (runtime == "podman")
+    assert " to build " in rows["qwen3-asr-1.7b"] or runtime == "process"
+    assert runtime == "podman" or not [row for row in rows.values() if "no source" in row]
 
 
 def test_shipped_profiles_have_no_problem_where_engines_are_plain_processes(

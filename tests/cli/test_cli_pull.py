@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_daemon import FakeDaemon, summary
+from fake_daemon import FakeDaemon
 from fake_hub import FakeHub, Repo
 
 from sparkdash.cli.output import fit_table
@@ -172,27 +172,17 @@ def test_a_path_that_is_not_there_is_told_last(
     assert sparkdash("pull", "m/drafted", "--weights-only").out.endswith("/draft is here, 4 KiB.\n")
 
 
-def test_another_cache_than_the_librarys_is_named(
-    sparkdash: Run, profile_folder: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HOME", "/data/hf")
-    done = sparkdash("pull", "m", "--weights-only")
-    assert f"HF_HOME is /data/hf, but sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in done.err
-    monkeypatch.setenv("HF_HOME", f"{own_folders}/hf")
-    assert "HF_HOME" not in sparkdash("pull", "m", "--weights-only").err
-
-
 @pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE"])
-@pytest.mark.parametrize("words", [("pull", "m", "--offline", "--weights-only"), ("profiles",)], ids=["pull", "list"])
-def test_a_cache_that_a_variable_names_is_told_where_weights_are_missing(
+@pytest.mark.parametrize("words", ["pull m --weights-only", "pull m --offline --weights-only", "profiles"])
+def test_another_cache_than_the_librarys_is_named(
     sparkdash: Run, profile_folder: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch,
-    variable: str, words: tuple[str, ...],
+    variable: str, words: str,
 ) -> None:  # fmt: skip
     monkeypatch.setenv(variable, "/big/hub")
-    told = " ".join(sparkdash(*words).err.split())
+    told = " ".join(sparkdash(*words.split()).err.split())
     assert f"{variable} is /big/hub, but sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in told
     monkeypatch.setenv(variable, f"{own_folders}/hf" + ("/hub" if variable == "HF_HUB_CACHE" else ""))
-    assert variable not in sparkdash(*words).err
+    assert variable not in sparkdash(*words.split()).err
 
 
 def test_weights_that_are_no_weights_are_not_told_to_start(
@@ -243,10 +233,6 @@ def test_an_image_of_ones_own_is_not_asked_of_a_registry(
     (profile_folder / "m.yaml").write_text(own + "build: {unavailable: its source is not public}\n")
     assert "It cannot be built: its source is not public." in sparkdash("pull", "own").err
     assert "pull" not in (own_folders / "podman-calls").read_text()
-
-
-def test_two_halves_of_nothing_are_a_wrong_usage(sparkdash: Run) -> None:
-    assert sparkdash("pull", "m", "--image-only", "--weights-only").code == 2
 
 
 def test_ctrl_c_keeps_what_came(profile_folder: Path, nobody: None, hub: FakeHub) -> None:
@@ -321,9 +307,3 @@ def test_one_very_long_name_costs_the_others_no_column() -> None:
         "         vllm    33 GiB  off",
         "m        sglang       -  ready",
     ]
-
-
-def test_a_remote_or_simulated_daemons_box_is_not_looked_at(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.set(profiles=(summary("a"),))
-    told = sparkdash("profiles", "--json").json()
-    assert told["here"] == {}

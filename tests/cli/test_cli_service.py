@@ -115,24 +115,34 @@ def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, uni
     assert systemctl.asked == []
 
 
-def test_without_a_user_manager_nothing_is_written(
-    sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None
-) -> None:
-    systemctl.answer("", err=NO_BUS, code=1)
-    done = sparkdash("service", "install")
-    assert done.code == 5
-    assert f"No systemd answers for this user: {NO_BUS}." in done.err
-    assert "enable-linger" in done.err
-    assert not unit.exists()
+FAILS = '[ "$2" = restart ] || exit 0; echo "Job for sparkdash.service failed." >&2; exit 1'
 
 
-def test_without_systemd_at_all_it_says_so(
-    sparkdash: Run, systemctl: Systemctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: None
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+@pytest.mark.parametrize(
+    ("script", "told", "written"),
+    [
+        ("", ("systemctl is not installed",), False),
+        (f"echo '{NO_BUS}' >&2; exit 1", (f"No systemd answers for this user: {NO_BUS}.", "enable-linger"), False),
+        (
+            FAILS,
+            ("sparkdash.service` failed: Job for sparkdash.service failed.", "journalctl --user -u sparkdash"),
+            True,
+        ),
+    ],
+    ids=["no systemd", "no user manager", "the start fails"],
+)
+def test_an_install_that_systemd_does_not_carry_out_says_why(
+    sparkdash: Run, unit: Path, stand_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: None,
+    script: str, told: tuple[str, ...], *, written: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin" if script else str(tmp_path / "empty"))
+    if script:
+        stand_in("systemctl", script)
     done = sparkdash("service", "install")
     assert done.code == 5
-    assert "systemctl is not installed" in done.err
+    assert [words for words in told if words not in done.err] == []
+    assert unit.exists() is written
 
 
 def test_a_daemon_started_otherwise_is_in_the_way(
@@ -145,20 +155,6 @@ def test_a_daemon_started_otherwise_is_in_the_way(
     assert not unit.exists()
     systemctl.answer("ActiveState=active\n")
     assert sparkdash("service", "install").code == 0
-
-
-def test_a_start_that_fails_tells_where_to_look(
-    sparkdash: Run, systemctl: Systemctl, nobody: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    systemctl.answer("ActiveState=inactive\n")
-    program = Path(systemctl._folder / "systemctl")
-    program.write_text(
-        '#!/bin/sh\n[ "$2" = restart ] || exit 0\necho "Job for sparkdash.service failed." >&2\nexit 1\n'
-    )
-    done = sparkdash("service", "install")
-    assert done.code == 5
-    assert "`systemctl --user restart sparkdash.service` failed: Job for sparkdash.service failed." in done.err
-    assert "journalctl --user -u sparkdash" in done.err
 
 
 def test_uninstall_stops_disables_and_removes(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:

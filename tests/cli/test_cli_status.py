@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, swap
 
 from sparkdash.cli.status_page import status_lines
 from sparkdash.domain.container import ForeignContainer
@@ -149,17 +149,12 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
     now = swap("b", SwapPhase.LOAD, progress=progress)
     told = text(daemon, swap=now, at=BIRTH + 103)
     assert "swap      to b: load weights 63 %  43s, first load here" in told
+    assert "swap      to c: warm  43s, first load here\n" in text(daemon, swaps_beside=(swap("c", SwapPhase.WARM),))
     eta = {"fraction": 0.38, "eta_s": 110.0, "eta_low_s": 90.0, "eta_high_s": 140.0, "eta_at": BIRTH + 93}
     start = Start(stages=(Step(name="process", s=12), Step(name="imports", s=8.2)), first_on_image=True)
     told = text(daemon, swap=now.replace(**eta, start=start), at=BIRTH + 103)
     assert "swap      to b: load weights 63 %  38 % in 43s, about 1m40s left (1m20s to 2m10s)\n" in told
     assert "          first start on this image, after process 12s, imports 8.2s\n" in told
-
-
-def test_each_of_several_swaps_has_its_line(daemon: FakeDaemon) -> None:
-    first, second = swap("b", SwapPhase.LOAD), swap("c", SwapPhase.WARM)
-    told = text(daemon, swap=first, swaps_beside=(second,), at=BIRTH + 103)
-    assert "swap      to b: load  43s, first load here\nswap      to c: warm  43s, first load here\n" in told
 
 
 def test_a_run_that_is_measured_is_told_until_it_falls_silent(daemon: FakeDaemon) -> None:
@@ -282,10 +277,6 @@ def test_watching_prints_every_change_until_the_daemon_goes(sparkdash: Run, daem
     assert '"code": "daemon_hung_up"' in error
     assert done.code == 7
     assert "The daemon went away." in done.err
-
-
-def test_summaries_do_not_leak_into_the_report(daemon: FakeDaemon) -> None:
-    assert "profiles" not in text(daemon, profiles=(summary("a"),))
 
 
 def test_an_engine_that_served_and_failed_says_since_when_it_failed(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -128,13 +128,6 @@ def test_watching_draws_over(terminal: Terminal, daemon: FakeDaemon) -> None:
     assert "The daemon went away." in shown
 
 
-def test_the_script_is_installed() -> None:
-    done = subprocess.run(
-        [Path(sys.executable).parent / "sparkdash", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("sparkdash ")
-
-
 @pytest.mark.parametrize(("no", "ends"), [({"typed": "n\n"}, 1), ({"interrupted_at": "Begin?"}, 130)])
 def test_a_sweep_that_is_declined_leaves_no_profiles(
     terminal: Terminal, daemon: FakeDaemon, no: dict[str, str], ends: int
@@ -176,25 +169,23 @@ def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., An
     assert all(f"max-num-seqs: {value}" in text for value in (1, 2))
 
 
-def test_a_sweep_whose_daemon_fails_leaves_no_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [(True, "It broke."), (False, "does not read the profiles in {folder}")],
+    ids=["it fails", "it reads other profiles, as the demo's does"],
+)
+def test_a_sweep_whose_daemon_has_no_use_for_it_leaves_no_profiles(
+    sparkdash: Callable[..., Any], daemon: FakeDaemon, *, fails: bool, told: str
+) -> None:
     daemon.set(profiles=(summary("a"),))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
-    daemon.errors[ControlApi.reload.path] = (500, {"message": "It broke.", "code": "internal_error"})
+    if fails:
+        daemon.errors[ControlApi.reload.path] = (500, {"message": "It broke.", "code": "internal_error"})
     done = sparkdash("ab", "a", "--sweep", "max-num-seqs=1..2", "--yes")
-    assert done.code != 0
-    assert "It broke." in done.err
-    assert list((paths.config_dir() / "profiles").iterdir()) == []
-
-
-def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
-    """As the demo's does: where they were written is told, and they are taken away again."""
-    daemon.set(profiles=(summary("a"),))
-    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
-    done = sparkdash("ab", "a", "--sweep", "max-num-seqs=1..2", "--yes")
-    said = " ".join(done.err.split())
-    assert done.code == 3
-    assert f"does not read the profiles in {paths.config_dir() / 'profiles'}" in said
-    assert list((paths.config_dir() / "profiles").iterdir()) == []
+    folder = paths.config_dir() / "profiles"
+    assert done.code == (1 if fails else 3)
+    assert told.format(folder=folder) in " ".join(done.err.split())
+    assert list(folder.iterdir()) == []
 
 
 DASHBOARD = [sys.executable, "-c", "from sparkdash.tui.app import run_dashboard; run_dashboard(box=None)"]

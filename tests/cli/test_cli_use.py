@@ -113,14 +113,11 @@ def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> N
     assert (told["engine"]["state"], told["url"]) == ("ready", "http://127.0.0.1:8484/v1")
 
 
-def test_one_that_runs_already_is_done_at_once(sparkdash: Run, daemon: FakeDaemon) -> None:
+def test_one_that_runs_already_says_so_and_no_more(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Need and load time are no news of a profile that runs."""
     daemon.set(engines={"a": engine("a")})
     daemon.on_use = lambda name: []
     assert sparkdash("use", "a-alias").out == "a is ready at http://127.0.0.1:8484/v1.\n"
-
-
-def test_one_that_runs_already_says_so_and_no_more(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Need and load time are no news of a profile that runs."""
     daemon.set(engines={"a": engine("a", ready_at=BIRTH)})
     daemon.plans["a"] = Plan(profile="a", needs_bytes=79 * GIB, available_bytes=1 * GIB, fits=True, expected_s=0.0)
     done = sparkdash("use", "a")
@@ -147,6 +144,7 @@ def test_no_profile_and_auto_are_refused(sparkdash: Run, daemon: FakeDaemon, arg
 
 
 def test_stopping_what_does_not_run_claims_nothing(sparkdash: Run, daemon: FakeDaemon) -> None:
+    assert sparkdash("stop").out == "No engine is running.\n"
     daemon.set(engines={"a": engine("a")})
     assert sparkdash("stop", "new").out == "new is not running.\n"
     assert sparkdash("stop", "new", "--json").json()["stopped"] == []
@@ -185,25 +183,33 @@ Hint: Lower gpu-memory-utilization.
     assert error["evidence"] == "/state/incidents/1"
 
 
-def test_a_swap_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:
+def test_what_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Neither a swap nor an engine; something else is told before the swap begins."""
     past = swap("new", id="past", ended_at=BIRTH, outcome=SwapOutcome.FAILED)
     daemon.set(swaps=(past,), engines={"new": engine("new", EngineState.FAILED, since=BIRTH - 100)})
-    assert sparkdash("use", "new").code == 0
-
-
-def test_an_engine_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Something else is told before the swap begins."""
-    daemon.set(engines={"new": engine("new", EngineState.FAILED, since=BIRTH - 100)})
     daemon.on_use = lambda name: [EngineChanged(engine=engine("other")), *daemon.comes_up(name)]
     assert sparkdash("use", "new").code == 0
 
 
-def test_a_cancelled_swap_is_an_end(sparkdash: Run, daemon: FakeDaemon) -> None:
-    began = swap("new")
-    ended = began.model_copy(update={"ended_at": BIRTH + 90, "outcome": SwapOutcome.CANCELLED})
-    daemon.on_use = lambda name: [SwapChanged(swap=began), SwapChanged(swap=ended)]
+BEGAN = swap("new")
+CANCELLED = BEGAN.model_copy(update={"ended_at": BIRTH + 90, "outcome": SwapOutcome.CANCELLED})
+DEAD = engine("new", EngineState.FAILED, since=BIRTH + 500)
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "told"),
+    [
+        ([SwapChanged(swap=BEGAN), SwapChanged(swap=CANCELLED)], 3, "Error: The swap to new was cancelled."),
+        ([EngineChanged(engine=DEAD)], 4, "new did not come up."),
+    ],
+    ids=["cancelled", "died"],
+)
+def test_a_load_that_ends_otherwise_ends_the_wait(
+    sparkdash: Run, daemon: FakeDaemon, facts: list[Fact], code: int, told: str
+) -> None:
+    daemon.on_use = lambda name: facts
     done = sparkdash("use", "new")
-    assert (done.code, done.err.splitlines()[-1]) == (3, "Error: The swap to new was cancelled.")
+    assert (done.code, told in done.err) == (code, True)
 
 
 def test_it_waits_behind_another_swap(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -232,20 +238,6 @@ def test_a_daemon_that_goes_away_ends_the_wait(sparkdash: Run, daemon: FakeDaemo
     daemon.on_use = goes
     done = sparkdash("use", "new")
     assert (done.code, "The daemon went away." in done.err) == (7, True)
-
-
-def test_an_unknown_profile_is_refused_with_the_nearest(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.errors["/api/plan/gpt-os"] = (
-        404,
-        {
-            "message": "No profile or alias is called 'gpt-os'.",
-            "code": "model_not_found",
-            "hint": "Did you mean gpt-oss?",
-        },
-    )
-    done = sparkdash("use", "gpt-os")
-    assert done.code == 3
-    assert done.err == "Error: No profile or alias is called 'gpt-os'.\nHint: Did you mean gpt-oss?\n"
 
 
 def test_the_line_of_phases_marks_the_present_one() -> None:
@@ -303,10 +295,6 @@ def test_stop_does_not_say_that_it_stopped_what_it_cannot(sparkdash: Run, daemon
     daemon.set(engines={"a": engine("a"), "studio": studio})
     told = sparkdash("stop", "--all", "--json").json()
     assert told == {"stopped": ["a"], "left_running": ["studio"], "waited": True}
-
-
-def test_stop_where_nothing_runs_is_no_error(sparkdash: Run, daemon: FakeDaemon) -> None:
-    assert sparkdash("stop").out == "No engine is running.\n"
 
 
 def test_no_wait_stops_without_waiting(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -389,13 +377,6 @@ def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: Fak
     assert sparkdash("status", "--release", "all", "--json").json()["released"] == ["b"]
     assert [body["profile"] for _, path, body in daemon.calls if path == "/api/release"] == [None, "b", "c", None]
     assert "parked: out_of_memory" in sparkdash("profiles").out
-
-
-def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:
-    dead = engine("new", EngineState.FAILED, since=BIRTH + 500)
-    daemon.on_use = lambda name: [EngineChanged(engine=dead)]
-    done = sparkdash("use", "new")
-    assert (done.code, "new did not come up." in done.err) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -14,26 +14,14 @@ from sparkdash.domain.swap import Plan, Start, Step
 
 Run = Callable[..., Any]
 
+WEIGHTS = Term(name="weights", bytes=30 * GIB, source="model card")
+KV = Term(name="kv", bytes=10 * GIB, source="--kv-cache-memory-bytes 10G")
 PLAN = Plan(
-    profile="new",
-    evict=("old",),
-    reasons={"old": "idle for 12m34s; it frees 40.0 GiB"},
-    beside=("small",),
-    need=Need(
-        basis=Basis.DECLARED,
-        terms=(
-            Term(name="weights", bytes=30 * GIB, source="model card"),
-            Term(name="kv", bytes=10 * GIB, source="--kv-cache-memory-bytes 10G"),
-        ),
-    ),
-    needs_bytes=40 * GIB,
-    now_bytes=20 * GIB,
-    reserve_bytes=10 * GIB,
-    available_bytes=50 * GIB,
-    fits=True,
-    verdict="It fits once old has left, beside small.",
+    profile="new", evict=("old",), reasons={"old": "idle for 12m34s; it frees 40.0 GiB"}, beside=("small",),
+    need=Need(basis=Basis.DECLARED, terms=(WEIGHTS, KV)), needs_bytes=40 * GIB, now_bytes=20 * GIB,
+    reserve_bytes=10 * GIB, available_bytes=50 * GIB, fits=True, verdict="It fits once old has left, beside small.",
     expected_s=220,
-)
+)  # fmt: skip
 
 
 def start(**seconds: float) -> Start:
@@ -57,6 +45,10 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
         "  takes about     3m40s",
         "It fits once old has left, beside small.",
     ]
+    assert Plan.model_validate(sparkdash("why", "new", "--json").json()) == PLAN
+    told = sparkdash("use", "new", "--yes", "--no-wait").err
+    assert "  old: idle for 12m34s; it frees 40.0 GiB.\n" in told
+    assert "It runs beside small.\n" in told
 
 
 def test_a_slow_start_is_taken_apart_with_what_would_shorten_it(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -97,28 +89,15 @@ def test_a_profile_that_never_started_here_has_no_slow_start(sparkdash: Run, dae
     assert "No start of qwen is recorded." in sparkdash("why", "qwen", "--slow").out
 
 
-def test_a_hold_of_the_memory_guard_comes_first(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.plans["new"] = PLAN.model_copy(update={"held": "new is not started while memory is short."})
+def test_a_hold_of_the_memory_guard_comes_first_and_what_a_request_waits_for_is_told(
+    sparkdash: Run, daemon: FakeDaemon
+) -> None:
+    words = {"held": "new is not started while memory is short.", "requests_wait": "old is in use; it waits up to 40s"}
+    daemon.plans["new"] = PLAN.model_copy(update=words)
     told = sparkdash("why", "new").out.splitlines()
     assert told[:2] == ["new", "  held back       new is not started while memory is short."]
-    assert "new is not started while memory is short." in sparkdash("use", "new", "--yes", "--no-wait").err
-
-
-def test_who_holds_a_request_off_is_told(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.plans["new"] = PLAN.model_copy(update={"requests_wait": "old is in use; a request waits up to 40s"})
-    assert "  requests wait   old is in use; a request waits up to 40s" in sparkdash("why", "new").out.splitlines()
-
-
-def test_json_is_the_plan(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.plans["new"] = PLAN
-    assert Plan.model_validate(sparkdash("why", "new", "--json").json()) == PLAN
-
-
-def test_use_tells_the_reason_too(sparkdash: Run, daemon: FakeDaemon) -> None:
-    daemon.plans["new"] = PLAN
-    told = sparkdash("use", "new", "--yes", "--no-wait").err
-    assert "  old: idle for 12m34s; it frees 40.0 GiB.\n" in told
-    assert "It runs beside small.\n" in told
+    assert "  requests wait   old is in use; it waits up to 40s" in told
+    assert words["held"] in sparkdash("use", "new", "--yes", "--no-wait").err
 
 
 FAILURE = Failure(code="engine_stuck", message="new hung.", hint="Try another build.", evidence="/state/incidents/1")

@@ -1,5 +1,8 @@
-"""AsyncClient and Client against a daemon over real HTTP."""
+"""AsyncClient and Client against a daemon over real HTTP, and against a newer one."""
 
+from __future__ import annotations
+
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -7,14 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_daemon import FakeDaemon, engine, summary
+from fake_daemon import FakeDaemon, summary
 
+from sparkdash import __version__
+from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import NoParameters
-from sparkdash.api.rows import DocumentCall
+from sparkdash.api.rows import DocumentCall, EventReader, OtherVersion, read_event
 from sparkdash.client import address
+from sparkdash.client.address import Address
 from sparkdash.client.client import AsyncClient, Client
+from sparkdash.client.connection import reading_answer
 from sparkdash.domain.container import PullProgress
+from sparkdash.domain.event import EVENT, Event, RequestChanged, SampleTaken, Withheld
+from sparkdash.domain.metric import EngineSample, Metric, Sample
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.request import Request, RequestState
+from sparkdash.domain.state import DaemonInfo, Snapshot, apply
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import (
     AdmissionError,
@@ -32,13 +43,6 @@ from sparkdash.redaction import shown_url
 def client(daemon: FakeDaemon) -> Iterator[Client]:
     with Client(daemon.url) as made:
         yield made
-
-
-def test_state_is_a_snapshot(daemon: FakeDaemon, client: Client) -> None:
-    daemon.set(engines={"a": engine("a")}, profiles=(summary("a"),))
-    world = client.state()
-    assert world == daemon.bus.snapshot
-    assert world.active == engine("a")
 
 
 def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client) -> None:
@@ -69,13 +73,10 @@ def test_answers_are_domain_values(daemon: FakeDaemon, client: Client) -> None:
     daemon.whole["f/v"] = Profile(name="f/v", engine=EngineKind.SIM)
     daemon.set(profiles=(summary("f/v"),), problems=("x.yaml:3: wrong",))
     assert client.plan(name="f/v") == daemon.plans["f/v"]
+    assert client.plan(name="a b?c#d/e").profile == "a b?c#d/e"
     assert client.profile(name="f/v") == daemon.whole["f/v"]
     assert client.profiles().profiles == (summary("f/v"),)
     assert client.profiles().problems == ("x.yaml:3: wrong",)
-
-
-def test_names_are_quoted_in_paths(daemon: FakeDaemon, client: Client) -> None:
-    assert client.plan(name="a b?c#d/e").profile == "a b?c#d/e"
 
 
 async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None:
@@ -91,12 +92,6 @@ async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None
         assert [step async for step in client.pull(profile="a")] == daemon.pulls
     assert ("GET", "/api/logs/a?tail=5&follow=1", None) in daemon.calls
     assert ("POST", "/api/pull-image", {"profile": "a"}) in daemon.calls
-
-
-def test_logs_and_pulls_stream(daemon: FakeDaemon, client: Client) -> None:
-    daemon.pulls = [PullProgress(image="i", detail="all", done=True)]
-    assert list(client.logs(name="a")) == ["first line", "second line"]
-    assert list(client.pull(profile="a")) == daemon.pulls
 
 
 FAILURES: list[tuple[int, dict[str, Any], type[SparkdashError], dict[str, Any]]] = [
@@ -123,21 +118,6 @@ def test_every_envelope_becomes_the_error_that_it_was(
     assert (caught.value.message, caught.value.code) == ("It did not work.", inside["code"])
     assert caught.value.hint == inside.get("hint")
     assert {key: getattr(caught.value, key) for key in carries} == carries
-
-
-def test_streams_refuse_with_the_same_errors(daemon: FakeDaemon, client: Client) -> None:
-    daemon.errors["/api/logs/x"] = (404, {"message": "No engine x.", "code": "no_engine", "hint": None})
-    with pytest.raises(AdmissionError, match="No engine x"):
-        list(client.logs(name="x"))
-
-
-def test_a_pull_that_fails_midway_is_an_error(daemon: FakeDaemon, client: Client) -> None:
-    daemon.pulls = [PullProgress(image="i", detail="layer 1")]
-    daemon.pull_error = {"message": "No such image.", "code": "image_missing", "hint": None}
-    steps = client.pull(profile="a")
-    assert next(steps).detail == "layer 1"
-    with pytest.raises(HostError, match="No such image"):
-        next(steps)
 
 
 def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
@@ -222,3 +202,59 @@ def test_proxies_of_the_environment_do_not_count(daemon: FakeDaemon, monkeypatch
     assert os.environ["HTTP_PROXY"]
     with Client(daemon.url) as client:
         assert client.health()
+
+
+DAEMON = DaemonInfo(version=__version__, host="spark-1", pid=1, started_at=1.0, runtime="podman", url="http://x/v1")
+REQUEST = Request(id="r1", client="codex", profile="a", route="/v1/x", state=RequestState.PREFILL, started_at=1.0)
+SAMPLE = Sample(at=2.0, engines={"a": EngineSample(at=2.0, values={Metric.DECODE: 41.5})})
+STATE = Snapshot(seq=1, at=2.0, daemon=DAEMON, requests={"r1": REQUEST}, sample=SAMPLE)
+
+
+def _newer(state: Snapshot) -> dict[str, Any]:
+    told: dict[str, Any] = state.model_dump(mode="json")
+    told["weather"] = {"sun": True}
+    told["daemon"]["mood"] = "good"
+    told["requests"]["r1"]["colour"] = "green"
+    told["sample"]["engines"]["a"]["values"]["joy_per_token"] = 3.0
+    return told
+
+
+def test_fields_and_metrics_that_a_newer_daemon_added_are_ignored() -> None:
+    assert ControlApi.state.read(json.dumps(_newer(STATE)).encode()) == STATE
+
+
+def test_the_feed_of_a_newer_daemon_is_followed_past_facts_of_an_unknown_kind() -> None:
+    reader: EventReader[Snapshot | Event] = ControlApi.events.reader()  # type: ignore[assignment]
+    known = json.loads(EVENT.dump_json(Event(3, 3.0, RequestChanged(REQUEST))))
+    known["fact"]["request"]["colour"] = "green"
+    events = [{"seq": 2, "at": 2.5, "fact": {"kind": "weather", "sun": True}}, known]
+    frames = [("snapshot", _newer(STATE)), *(("fact", event) for event in events)]
+    stream = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in frames)
+    state, unknown, changed = reader.feed(stream.encode())
+    assert isinstance(state, Snapshot)
+    assert isinstance(unknown, Event)
+    assert isinstance(changed, Event)
+    assert unknown.fact == Withheld()
+    assert apply(apply(state, unknown), changed).requests == {"r1": REQUEST}
+
+
+def test_a_known_fact_that_cannot_be_read_is_no_unknown_one() -> None:
+    event = json.loads(EVENT.dump_json(Event(2, 2.0, SampleTaken(sample=SAMPLE))))
+    del event["fact"]["sample"]["at"]
+    with pytest.raises(ValueError, match="at"):
+        read_event(json.dumps(event))
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_another_major_version_is_named_with_what_to_do(readable: bool) -> None:
+    told = _newer(STATE)
+    told["daemon"]["version"] = "9.4.1"
+    if not readable:
+        del told["seq"]
+    with pytest.raises(OtherVersion):
+        ControlApi.state.read(json.dumps(told).encode())
+    words = rf"is sparkdash 9\.4\.1, and this is {__version__}"
+    with pytest.raises(DaemonError, match=words) as caught, reading_answer(Address("http://spark-1:8484")):
+        ControlApi.state.read(json.dumps(told).encode())
+    assert caught.value.code == "daemon_version"
+    assert "Install the same version" in str(caught.value.hint)

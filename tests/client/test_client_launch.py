@@ -89,27 +89,23 @@ def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -
 
 
 @pytest.mark.usefixtures("port")
-@pytest.mark.usefixtures("port")
-def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file where its folder should be: one line, and the variable that names another place."""
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "file" / "state"))
-    with pytest.raises(DaemonError, match=r"daemon\.log cannot be written: Not a directory") as caught:
-        launch.ensure_daemon(command=["false"])
-    assert "SPARKDASH_STATE_DIR" in (caught.value.hint or "")
-
-
-@pytest.mark.usefixtures("port")
-@pytest.mark.parametrize("what", ["a device", "a named pipe"])
-def test_a_log_that_is_no_file_is_named_and_nothing_starts(what: str) -> None:
+@pytest.mark.parametrize(
+    "why", ["it is a device, and not a file", "it is a named pipe, and not a file", "Not a directory"]
+)
+def test_a_log_that_is_no_file_is_named_and_nothing_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     """Opening a pipe waited for a reader, and the last lines of /dev/zero were read until memory ended."""
-    log = paths.daemon_log()
-    if what == "a device":
-        log.symlink_to("/dev/zero")
+    if "device" in why:
+        paths.daemon_log().symlink_to("/dev/zero")
+    elif "pipe" in why:
+        os.mkfifo(paths.daemon_log())
     else:
-        os.mkfifo(log)
-    with pytest.raises(DaemonError, match=rf"daemon\.log cannot be written: it is {what}, and not a file"):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "file" / "state"))
+    with pytest.raises(DaemonError, match=rf"daemon\.log cannot be written: {why}") as caught:
         launch.ensure_daemon(command=["false"])
+    assert "directory" not in why or "SPARKDASH_STATE_DIR" in (caught.value.hint or "")
 
 
 def test_the_end_is_when_the_lock_is_free() -> None:

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,24 +46,20 @@ def scripted(*scripts: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def test_a_connection_serves_several_calls_and_is_opened_again_once_closed() -> None:
-    """A daemon ends idle connections; nobody hears of it."""
+    """A daemon ends idle connections; nobody hears of it. A path in the URL is used."""
     asked: list[bytes] = []
 
-    def twice(connection: socket.socket) -> None:
-        for _ in range(2):
+    def serve(connection: socket.socket, calls: int) -> None:
+        for _ in range(calls):
             asked.append(connection.recv(65536))
             connection.sendall(HEAD + b"{}")
 
-    def once(connection: socket.socket) -> None:
-        asked.append(connection.recv(65536))
-        connection.sendall(HEAD + b"{}")
-
-    with scripted(twice, once) as url, Client(url) as client:
+    with scripted(partial(serve, calls=2), partial(serve, calls=1)) as url, Client(f"{url}/spark") as client:
         for _ in range(2):
             assert client.call(ANY) == b"{}"
         assert select.select([client._connection._connection.sock], [], [], 60)[0]  # the end of the connection has come
         assert client.call(DocumentCall("GET", "/b", NoParameters, bytes, "")) == b"{}"
-    assert [head.split()[1] for head in asked] == [b"/health", b"/health", b"/b"]
+    assert [head.split()[1] for head in asked] == [b"/spark/health", b"/spark/health", b"/spark/b"]
 
 
 def test_one_that_says_nothing_is_silent() -> None:
@@ -95,18 +92,6 @@ def test_a_stream_that_is_left_does_not_disturb_the_next_call(daemon: FakeDaemon
         assert next(lines) == "first line"
         lines.close()
         assert client.health()
-
-
-def test_a_path_in_the_url_is_used() -> None:
-    heads: list[str] = []
-
-    def note(connection: socket.socket) -> None:
-        heads.append(connection.recv(65536).decode())
-        connection.sendall(HEAD + b"{}")
-
-    with scripted(note) as url, Client(f"{url}/spark") as client:
-        assert client.health()
-    assert heads[0].startswith("GET /spark/health HTTP/1.1\r\n")
 
 
 @pytest.fixture

@@ -38,18 +38,14 @@ def chat(finish: str, **delta: str) -> Events:
     return [{"choices": [{"delta": {"role": "assistant", **delta}, "finish_reason": finish}]}]
 
 
+INCOMPLETE = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "error": None}
 HIDDEN: dict[Protocol, Events] = {
     "chat": chat("length", content=""),
     "messages": [
         {"type": "message_start", "message": {"content": []}},
         {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 256}},
     ],
-    "responses": [
-        {
-            "type": "response.incomplete",
-            "response": {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "error": None},
-        }
-    ],
+    "responses": [{"type": "response.incomplete", "response": INCOMPLETE}],
 }
 
 

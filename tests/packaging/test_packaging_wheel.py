@@ -128,17 +128,7 @@ def test_the_archives_hold_what_belongs_there_and_nothing_of_a_checkout(installe
     assert top == {"sparkdash", f"{stem}.dist-info"}
     with tarfile.open(installed.sdist) as archive:
         names = {name.partition("/")[2].split("/")[0] for name in archive.getnames()}
-    needed = {
-        "sparkdash",
-        "profiles",
-        "tests",
-        "docs",
-        "requirements",
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-    }
-    assert needed <= names
+    assert {"sparkdash", "profiles", "tests", "docs", "requirements", "pyproject.toml", "README.md", "LICENSE"} <= names
     assert not names & {".venv", ".git", ".cache", "dist"}
 
 

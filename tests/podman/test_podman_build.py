@@ -183,22 +183,18 @@ def _child_of(process: subprocess.Popen[str], mark: str) -> psutil.Process:
 
 
 @pytest.mark.full
-def test_a_full_disk_is_told_before_anything_begins(home: Home) -> None:
-    home.containerfile(WAITS)
-    home.profile(context="img", disk_gib=90000)
-    done = home.run("build", "a", "--yes")
-    assert done.returncode == 5
-    assert "needs 90000 GiB of disk" in done.stderr.replace(",", "").replace(".0", "")
-    assert home.labels(home.image()) == {}
-
-
-@pytest.mark.full
-def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
+@pytest.mark.parametrize(("needs", "code", "told"), [
+    ({"disk_gib": 90000}, 5, "needs 90000 GiB of disk"), ({"memory_gib": 90000}, 3, "sparkdash stop --all"),
+])  # fmt: skip
+def test_too_little_disk_or_memory_is_told_before_anything_begins(
+    home: Home, needs: dict[str, int], code: int, told: str
+) -> None:
     """A compiler beside a loaded model takes the box down."""
     home.containerfile(WAITS)
-    home.profile(context="img", memory_gib=90000)
+    home.profile(context="img", **needs)
     done = home.run("build", "a", "--yes")
-    assert (done.returncode, "sparkdash stop --all" in done.stderr) == (3, True)
+    assert (done.returncode, told in done.stderr.replace(",", "").replace(".0", "")) == (code, True)
+    assert home.labels(home.image()) == {}
 
 
 @pytest.fixture
@@ -221,14 +217,7 @@ def repository(tmp_path: Path, home: Home) -> Iterator[Callable[[str], tuple[str
 
     git("init", "--quiet")
     git("config", "uploadpack.allowAnySHA1InWant", "true")
-    words = [
-        "git",
-        "daemon",
-        "--export-all",
-        "--listen=127.0.0.1",
-        f"--port={port}",
-        f"--base-path={folder.parent}",
-    ]
+    words = ["git", "daemon", "--export-all", "--listen=127.0.0.1", f"--port={port}", f"--base-path={folder.parent}"]
     with subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL) as daemon:
         yield commit
         os.killpg(daemon.pid, signal.SIGKILL)

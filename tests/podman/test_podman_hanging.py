@@ -1,4 +1,4 @@
-"""Engines that are to end while podman does not answer."""
+"""Engines that are to end without a word from podman: it does not answer, or the memory guard kills."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from sparkdash.domain.container import Leftovers
 from sparkdash.host import command as command_line
 from sparkdash.host.command import CommandResult
+from sparkdash.host.memory.guard import KillTarget
 
 pytestmark = pytest.mark.full
 
@@ -63,3 +64,25 @@ async def test_an_engine_that_is_dead_is_not_called_alive_since_podman_does_not_
         left = await container_ground.runtime.stop(spec.name, 1)
     assert f"`{container_ground.runtime.name} rm` gave no answer" in left.unremoved
     assert not psutil.pid_exists(info.pid) or psutil.Process(info.pid).status() == "zombie"
+
+
+async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
+    """The runtime sees it ended by SIGKILL, and none of its processes is left; one of them had left its session.
+
+    The leader does not wait for its child: it would end by itself, well, when the child goes first.
+    """
+    up = ground.gate("up")
+    child = f"setsid sh -c 'echo up > {up}; exec sleep 600'"
+    spec = ground.spec(f"{child} & exec sleep 600")
+    container = await ground.runtime.start(spec)
+    with up.open() as gate:
+        assert gate.readline() == "up\n"
+    pids = await ground.runtime.pids(spec.name)
+    assert len(pids) >= 2
+    target = KillTarget.of(container)
+    assert target is not None
+    assert target.kill() >= 2
+    assert await ground.runtime.wait(spec.name) == 137
+    assert await ground.runtime.pids(spec.name) == set()
+    assert not target.alive
+    target.close()

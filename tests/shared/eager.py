@@ -12,7 +12,10 @@ from typing import Any
 
 def _stepped(loop: Any, coro: Coroutine[Any, Any, Any], **rest: Any) -> asyncio.Task[Any]:
     """The step that a new task has left for the loop's next turn is taken at once, between two of the present task's."""
-    task, outer = asyncio.Task(coro, loop=loop, **rest), asyncio.current_task(loop)
+    task = asyncio.Task(coro, loop=loop, **rest)
+    if not loop.is_running():  # as Python's own factory
+        return task
+    outer = asyncio.current_task(loop)
     first = loop._ready.pop()
     if outer is not None:
         asyncio.tasks._leave_task(loop, outer)  # type: ignore[attr-defined]

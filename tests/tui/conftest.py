@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
-import eager
 import pytest
-from textual.pilot import Pilot
+from screen_shots import Shot, open_app
 
 from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.bench.report.report import Report
@@ -42,9 +42,6 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.app import SparkdashApp
-from sparkdash.tui.choices import KeptChoices
-from sparkdash.tui.first_run import BoxLook
 from sparkdash.tui.mirror import Disconnected, Item, RecordedPast
 from sparkdash.units import GIB
 
@@ -350,11 +347,8 @@ class ScriptedDaemon:
         yield PullProgress(image="localhost/vllm:1", detail="", done=True)
 
 
-class Stage:
-    """The app on its screen."""
-
-    def __init__(self, app: SparkdashApp, pilot: Pilot[None], daemon: ScriptedDaemon, now: list[float]) -> None:
-        self.app, self.pilot, self.daemon, self._now = app, pilot, daemon, now
+class Stage(Shot):
+    """The app on its screen, pressed and told by a test."""
 
     async def settle(self) -> None:
         while self.daemon.items.qsize():
@@ -365,12 +359,6 @@ class Stage:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
         await self.settle()
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not true():
-                await asyncio.sleep(0.01)
-                await self.settle()
 
     async def happen(self, *facts: Fact, at: float = NOW) -> None:
         self.daemon.happen(*facts, at=at)
@@ -384,11 +372,6 @@ class Stage:
         self._now[0] += seconds
         self.app.want_paint()
         await self.settle()
-
-    @property
-    def lines(self) -> list[str]:
-        strips = self.app.screen._compositor.render_strips()
-        return ["".join(segment.text for segment in strip) for strip in strips]
 
     @property
     def rows(self) -> list[str]:
@@ -407,9 +390,6 @@ class Stage:
         return "\n".join(line.rstrip() for line in self.lines)
 
 
-Open = Callable[..., AbstractAsyncContextManager[Stage]]
-
-
 @pytest.fixture(autouse=True)
 def _in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
@@ -423,26 +403,15 @@ def daemon() -> ScriptedDaemon:
 
 
 @pytest.fixture
-def stage(daemon: ScriptedDaemon) -> Open:
+def stage(daemon: ScriptedDaemon) -> Callable[..., AbstractAsyncContextManager[Stage]]:
     """Opens the app: `async with stage(snapshot, size=(80, 24)) as on:`."""
 
     @asynccontextmanager
     async def opened(
-        snapshot: Snapshot | None = None,
-        size: tuple[int, int] = (80, 24),
-        paint_every_s: float = 0.0,
-        box: BoxLook | None = None,
-        kept: KeptChoices | None = None,
+        snapshot: Snapshot | None = None, size: tuple[int, int] = (80, 24), paint_every_s: float = 0.0, **options: Any
     ) -> AsyncIterator[Stage]:
         now = [NOW]
-        open_box = (lambda: box) if box else None
-        app = SparkdashApp(
-            lambda: daemon, daemon.address, clock=lambda: now[0], paint_every_s=paint_every_s, box=open_box, kept=kept
-        )
-        if snapshot is not None:
-            daemon.tell(snapshot)
-        asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12
-        async with app.run_test(size=size) as pilot:
+        async with open_app(daemon, now, size, snapshot, paint_every_s=paint_every_s, **options) as (app, pilot):
             on = Stage(app, pilot, daemon, now)
             await on.settle()
             yield on
@@ -450,22 +419,28 @@ def stage(daemon: ScriptedDaemon) -> Open:
     return opened
 
 
-class World:
-    """The builders above, for the tests."""
-
-    now, gpt, coder, eagle, failure = NOW, GPT, CODER, EAGLE, FAILURE
-    profile = staticmethod(summary)
-    engine = staticmethod(engine)
-    sample = staticmethod(sample)
-    request = staticmethod(request)
-    swap = staticmethod(swap)
-    ended = staticmethod(ended)
-    snapshot = staticmethod(world)
-    swapping = staticmethod(swapping)
-    lost = Disconnected()
-    tick = staticmethod(lambda at, **changes: SampleTaken(sample=sample(at, **changes)))
+@pytest.fixture
+async def on(stage: Any) -> AsyncIterator[Stage]:
+    """The app beside a box at work, on a terminal of 80x24."""
+    async with stage(world()) as opened:
+        yield opened
 
 
 @pytest.fixture
-def box() -> World:
-    return World()
+async def large(stage: Any) -> AsyncIterator[Stage]:
+    """The same on a terminal of 120x40."""
+    async with stage(world(), size=(120, 40)) as opened:
+        yield opened
+
+
+WORLD = SimpleNamespace(
+    now=NOW, gpt=GPT, coder=CODER, eagle=EAGLE, failure=FAILURE, profile=summary, engine=engine, sample=sample,
+    request=request, swap=swap, ended=ended, snapshot=world, swapping=swapping, lost=Disconnected(),
+    tick=lambda at, **changes: SampleTaken(sample=sample(at, **changes)),
+)  # fmt: skip
+"""The builders above, for the tests."""
+
+
+@pytest.fixture
+def box() -> SimpleNamespace:
+    return WORLD

@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "looks"), str(HERE.parent / "shared")]
 
-from conftest import ScriptedDaemon, World  # noqa: E402 - tests/ is no package
+from conftest import WORLD, ScriptedDaemon  # noqa: E402 - tests/ is no package
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 from screen_shots import shot  # noqa: E402
@@ -41,7 +41,7 @@ img {{ width: {wide}px; display: block }} p {{ margin: 0; font: 18px sans-serif 
 
 
 async def picture(name: str, size: tuple[int, int], theme: str) -> str:
-    async with shot(STATES[name], World(), ScriptedDaemon(), None if theme == "none" else theme) as on:
+    async with shot(STATES[name], WORLD, ScriptedDaemon(), None if theme == "none" else theme) as on:
         await on.resize(size)
         return on.app.export_screenshot()
 

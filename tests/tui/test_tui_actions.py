@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from states_pages import Commands, with_a_plan, with_holders, with_settings
 
-from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
+from sparkdash.api.answers import SettingList
 from sparkdash.client.address import Address
-from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import AdmissionError, ProfileError
@@ -25,58 +25,33 @@ ON_THE_BOX = Address("http://localhost", Path("/run/sparkdash.sock"))
 FINDING = {"level": "error", "line": 7, "key": "engine", "message": "must be one of vllm, not 'vlm'", "hint": "'vllm'?"}
 
 
-class PretendCommands:
+class PretendCommands(Commands):
     """The box's own commands: documents as the real ones print them."""
 
-    def __init__(self) -> None:
-        self.checked: list[str] = []
-
     async def check(self, file: Path) -> dict[str, Any]:
-        self.checked.append(text := file.read_text("utf-8"))  # noqa: ASYNC240 - a small file
+        text = file.read_text("utf-8")  # noqa: ASYNC240 - a small file
         return {"findings": [FINDING | {"file": str(file)}] if "vlm" in text else []}
-
-    async def dry_run(self, profile: str) -> dict[str, Any]:
-        argv = ["podman", "run", "-d", "--name", f"sparkdash-{profile}", "--network", "host"]
-        return {"profile": profile, "argv": argv, "nodes": []}
 
     async def pull_weights(self, profile: str) -> AsyncIterator[dict[str, Any]]:
         yield {"weights": [profile], "came_bytes": GIB, "total_bytes": 4 * GIB, "bytes_per_s": None, "eta_s": 9.0}
 
 
-async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(), size=(120, 40)) as on:
-        on.daemon.run_plan = BenchPlan(
-            suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
-            arms=(PlannedArm(name=box.gpt, launch_s=220.0, decode_tok_s=57.0, source="seen here"), PlannedArm(name=box.coder)),
-            order=(box.gpt, box.coder, box.coder, box.gpt),
-            suites=(SuiteLine(name="smoke", about="A first look", cells=2), SuiteLine(name="seeds", about="All", cells=92)),
-            note="Five prompts show a true +5 % in one of six cells.",
-        )  # fmt: skip
-        await on.press("A")
-        for row in (
-            "A gpt-oss-120b the baseline", "B qwen3-coder-30b-nvfp4", "▸ suite smoke A first look",
-            "plan 4 launches, such as A B B A, 2 cells each, 8 to measure", "time about 2h10m from rates seen here",
-            "stops gpt-oss-120b; what serves now comes back at the end",
-            "note Five prompts show a true +5 % in one of six cells.",
-        ):  # fmt: skip
-            assert any(row in line for line in on.rows), (row, on.text)
-        await on.press("j", "l")
-        assert "careful" in on.text
-        assert "the plan is made" in on.text
-        await on.press("enter")
-        assert ("begin", [box.gpt, box.coder], "smoke", "careful", None) not in on.daemon.asked, "its plan is not there"
-        await on.until(lambda: "plan      4 launches" in on.text)
-        await on.press("enter")
-        assert on.daemon.asked[-1] == ("begin", [box.gpt, box.coder], "smoke", "careful", None)
-        assert "The run begins" in on.text
-
-
-async def test_a_plan_that_is_refused_says_why_and_begins_nothing(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(), size=(100, 30)) as on:
-        on.daemon.refuses = ProfileError("The suite cannot be used: line 3.")
-        await on.press("A", "enter")
-        assert "The suite cannot be used: line 3." in on.text
-        assert [order[0] for order in on.daemon.asked] == ["plan a run"]
+async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(large: Any, box: Any) -> None:
+    with_a_plan(box, large.daemon)
+    note = "Five prompts show a true +5 % in one of six cells."
+    large.daemon.run_plan = large.daemon.run_plan.model_copy(update={"note": note})
+    await large.press("A")
+    assert any(f"note {note}" in row for row in large.rows), large.text
+    large.daemon.start_run = gate = Gate(large.daemon.start_run)
+    await large.press("j", "l", "enter")
+    assert "careful" in large.text
+    assert "the plan is made" in large.text
+    assert "begin" not in [order[0] for order in large.daemon.asked], "its plan is not there"
+    gate.opened.set()
+    await large.until(lambda: "plan      4 launches" in large.text)
+    await large.press("enter")
+    assert large.daemon.asked[-1] == ("begin", [box.gpt, box.coder], "smoke", "careful", None)
+    assert "The run begins" in large.text
 
 
 async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: Any) -> None:
@@ -91,24 +66,31 @@ async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: A
         assert on.daemon.asked[1:] == [("setting", "policy", box.gpt, "pinned", None), ("setting", "preload", '["a"]')]
 
 
-async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("engine: vllm\n", "utf-8")
-    edits = ["engine: vlm\n", "engine: sglang\n"]
-
+@pytest.mark.parametrize(("name", "keys", "texts", "wrong", "is_kept"), [
+    ("mine.yaml", ("2", "e"), ("engine: vllm\n", "engine: vlm\n", "engine: sglang\n"),
+     "✗ mine.yaml:7: engine: must be one of vllm, not 'vlm'", lambda on: ("reload",) in on.daemon.asked),
+    ("config.toml", ("comma", "e"), ("# mine\n", "guard = 7\n", "# mine\nguard = 'warn'\n"),
+     "guard: must be", lambda on: "config.toml is saved" in on.text),
+])  # fmt: skip
+async def test_an_edit_is_kept_only_when_it_is_valid(
+    stage: Any, box: Any, tmp_path: Path, monkeypatch: Any, name: str, keys: tuple[str, ...], texts: tuple[str, ...],
+    wrong: str, is_kept: Any,
+) -> None:  # fmt: skip
+    file, (before, *edits) = tmp_path / name, texts
+    file.write_text(before, "utf-8")
     async with stage(box.snapshot(), size=(100, 30)) as on:
         on.daemon.address = ON_THE_BOX
         on.daemon.files[box.gpt] = SimpleNamespace(source=f"{file}:1")
-        on.app.orders.commands = commands = PretendCommands()
+        on.daemon.listed = SettingList(file=str(file), settings=())
+        on.app.orders.commands = PretendCommands()
         monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
-        await on.press("2", "e")
+        await on.press(*keys)
         await on.until(lambda: "the edit is not valid" in on.text)
-        assert "✗ mine.yaml:7: engine: must be one of vllm, not 'vlm'" in on.text
-        assert file.read_text("utf-8") == "engine: vllm\n"
+        assert wrong in " ".join(on.rows)
+        assert file.read_text("utf-8") == before
         await on.press("enter")
-        await on.until(lambda: ("reload",) in on.daemon.asked)
-        assert file.read_text("utf-8") == "engine: sglang\n"
-        assert commands.checked == ["engine: vlm\n", "engine: sglang\n"]
+        await on.until(lambda: is_kept(on))
+        assert file.read_text("utf-8") == texts[-1]
 
 
 async def test_a_profile_of_the_demo_is_no_file_to_edit(stage: Any, box: Any) -> None:
@@ -121,8 +103,8 @@ async def test_a_profile_of_the_demo_is_no_file_to_edit(stage: Any, box: Any) ->
         assert "gpt-oss-120b is simulated: there is nothing to edit." in on.text
 
 
-async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(stage: Any, box: Any) -> None:
-    """On the daemon's own box; from another one the command line is named."""
+async def test_a_dry_run_and_the_weights_are_for_the_daemons_own_box(stage: Any, box: Any) -> None:
+    """From another one the command line is named."""
     world = box.snapshot()
     with_weights = world.profiles[0].model_copy(update={"weights": (ModelRef(hf="org/m"),)})
     async with stage(world.model_copy(update={"profiles": (with_weights, *world.profiles[1:])})) as on:
@@ -130,9 +112,6 @@ async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(st
         await on.press("2", "d")
         assert "The command of a profile is made from the files of the daemon's box." in " ".join(on.rows)
         on.daemon.address = ON_THE_BOX
-        await on.press("escape", "d")
-        assert "podman run" in on.text
-        assert "--name sparkdash-gpt-oss-120b" in on.text
         await on.press("escape", "p")
         assert on.daemon.asked == [("pull", box.gpt)]
         await on.until(lambda: "image and weights are there" in on.text)
@@ -162,50 +141,32 @@ async def test_a_pull_fetches_the_weights_alone_where_engines_are_plain_processe
         assert ("pull", box.gpt) not in on.daemon.asked
 
 
-async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, box: Any) -> None:
-    """Enter changes one; the field stays with the reason until it is right."""
-    rows = (
-        Setting(name="reserve_gib", value="10", default="10", meaning="Memory that admission keeps free.", live=True),
-        Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
-        Setting(name="sets", value="pair", default="-", meaning="Sets.", editable=False),
-    )
+async def test_a_setting_is_changed_and_a_refused_value_stays_with_its_reason(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(130, 30)) as on:
-        on.daemon.listed = SettingList(file="/c/config.toml", settings=rows)
+        with_settings(box, on.daemon)
         await on.press("comma")
-        assert any("reserve_gib 10 10 ● now Memory that admission keeps free." in row for row in on.rows), on.text
-        assert any("port 8484 8484 ! restart Port of the gateway." in row for row in on.rows)
         on.daemon.refuses = ProfileError("reserve_gib: must be at least 0.")
         await on.press("enter", "backspace", "backspace", "minus", "1", "enter")
         assert on.daemon.asked == [("setting", "reserve_gib", "-1")]
         assert "reserve_gib: must be at least 0." in " ".join(on.rows)
         on.daemon.refuses = None
-        await on.press("backspace", "backspace", "1", "2", "enter")
-        assert on.daemon.asked[-1] == ("setting", "reserve_gib", "12")
-        assert "reserve_gib is 12: a change holds at once." in on.text
+        await on.press("backspace", "backspace", "1", "4", "enter")
+        assert on.daemon.asked[-1] == ("setting", "reserve_gib", "14")
+        assert "reserve_gib is 14: a change holds at once." in on.text
         await on.press("G", "enter")
-        assert "sets is a table: e edits /c/config.toml" in on.text
+        assert "sets is a table: e edits /home/me/.config/sparkdash/config.toml" in on.text
         await on.press("escape")
         assert "▸" not in on.text
         assert "in flight" in on.text
 
 
-async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> None:
-    held = (
-        Holding(kind=Holder.ENGINE, name=box.gpt, bytes=78 * GIB, gpu_bytes=70 * GIB, pid=4711, user="me"),
-        Holding(kind=Holder.PROGRAM, name="blen\x1b[2Jder", bytes=9 * GIB, pid=99, user="me", remedy="kill 99"),
-    )
+async def test_the_box_page_tells_how_to_free_what_others_hold(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(120, 30)) as on:
-        on.daemon.account = MemoryAccount(
-            at=box.now, total=121 * GIB, available=30 * GIB, holdings=held, notes=("Some of it is counted twice.",)
-        )
+        with_holders(box, on.daemon)
         await on.press("7")
-        assert any("gpt-oss-120b engine 78 GiB 70 GiB - 4711 me" in row for row in on.rows), on.text
+        await on.until(lambda: "121 GiB in all" in on.text)
         await on.press("j")
-        assert "→ kill 99" in on.text
-        assert "121 GiB in all, 30 GiB available" in on.text
-        assert "Some of it is counted twice." in on.text
-        assert "\x1b" not in on.text
-        assert ("memory",) in on.daemon.asked
+        assert "→ podman stop it" in on.text
 
 
 async def test_the_box_page_examines_once_and_has_the_power_where_no_doctor_is(stage: Any, box: Any) -> None:
@@ -215,46 +176,16 @@ async def test_the_box_page_examines_once_and_has_the_power_where_no_doctor_is(s
         await on.press("7")
         assert "╭ power and clock" in on.text
         on.daemon.refuses = None
-        on.daemon.diagnosis = Diagnosis(findings=(
-            Finding(name="weights", status=Status.OK, evidence="41 % of the disk is free"),
-            Finding(name="linger", status=Status.WARN, evidence="engines end", fix="loginctl enable-linger"),
-        ))  # fmt: skip
+        on.daemon.diagnosis = Diagnosis(findings=(Finding(name="linger", status=Status.WARN, evidence="engines end"),))
         on.daemon.asked.clear()
         await on.press("1", "7", "1", "7")
-        told = [row for row in on.rows if row.startswith(("warn", "ok", "→"))]
-        assert told == ["warn linger engines end", "→ loginctl enable-linger", "ok weights 41 % of the disk is free"]
+        assert "warn linger engines end" in on.rows
         assert on.daemon.asked.count(("doctor",)) == 1
         assert "power and clock" not in on.text
 
 
-async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        why = "The demo's memory is simulated. Without a demo, `sparkdash memory` shows who holds this box's memory."
-        on.daemon.refuses = AdmissionError(why, code="no_memory_account")
-        await on.press("7")
-        assert why in " ".join(on.rows), "it is longer than the screen is wide"
-
-
-async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(
-    stage: Any, box: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text("# mine\n", "utf-8")
-    edits = ["guard = 7\n", "# mine\nguard = 'warn'\n"]
-    async with stage(box.snapshot(), size=(100, 30)) as on:
-        on.daemon.address = ON_THE_BOX
-        on.daemon.listed = SettingList(file=str(file), settings=())
-        monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
-        await on.press("comma", "e")
-        await on.until(lambda: "the edit is not valid" in on.text)
-        assert file.read_text("utf-8") == "# mine\n"
-        await on.press("enter")
-        await on.until(lambda: "config.toml is saved" in on.text)
-        assert file.read_text("utf-8") == "# mine\nguard = 'warn'\n"
-
-
 class Gate:
-    """A call of the link that answers once `opened` is set, and counts how often it was asked."""
+    """A call of the link that answers once `opened` is set."""
 
     def __init__(self, call: Any) -> None:
         self.call, self.opened = call, asyncio.Event()
@@ -291,21 +222,19 @@ async def test_a_run_that_begins_slowly_is_begun_once(stage: Any, box: Any) -> N
         assert [order[0] for order in on.daemon.asked].count("begin") == 1
 
 
-async def test_a_key_pressed_twice_while_its_plan_is_made_asks_once(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.plan = gate = Gate(on.daemon.plan)
-        await on.press("t", "t")
-        gate.opened.set()
-        await on.until(lambda: "flip to" in on.text)
-        await on.press("escape")
-        assert "flip to" not in on.text
+async def test_a_key_pressed_twice_while_its_plan_is_made_asks_once(on: Any) -> None:
+    on.daemon.plan = gate = Gate(on.daemon.plan)
+    await on.press("t", "t")
+    gate.opened.set()
+    await on.until(lambda: "flip to" in on.text)
+    await on.press("escape")
+    assert "flip to" not in on.text
 
 
-async def test_keys_typed_while_a_dialog_thinks_wait_for_it(stage: Any, box: Any) -> None:
+async def test_keys_typed_while_a_dialog_thinks_wait_for_it(on: Any, box: Any) -> None:
     """Keys are not pressed on the page below; Escape gives up waiting."""
-    async with stage(box.snapshot()) as on:
-        on.daemon.plan = gate = Gate(on.daemon.plan)
-        await on.press("2", "j", "s", "e", "enter")
-        assert on.daemon.asked == []
-        gate.opened.set()
-        await on.until(lambda: on.daemon.asked == [("use", box.coder)])
+    on.daemon.plan = gate = Gate(on.daemon.plan)
+    await on.press("2", "j", "s", "e", "enter")
+    assert on.daemon.asked == []
+    gate.opened.set()
+    await on.until(lambda: on.daemon.asked == [("use", box.coder)])

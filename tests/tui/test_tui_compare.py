@@ -18,6 +18,7 @@ from tests.bench.conftest import AT, Rehearsal
 GRID = {
     CellKey(suite="seeds", context=context, output=output): 60.0 for context in (0, 2048) for output in (32, 150, 400)
 }
+RUN = "20261121-200000-seeds"
 ARMS = [
     Arm(name="plain", profile="coder"),
     Arm(name="eagle", profile="coder/eagle"),
@@ -42,14 +43,6 @@ def verdict(on: Any, name: str) -> Any:
     return next(row.line[-1] for row in rows if row.copy.startswith(name))
 
 
-async def test_the_page_begins_with_the_newest_run(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.reports = {RUN: measured()}
-        await on.press("4")
-        assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
-        assert on.daemon.asked == [("report", RUN)]
-
-
 async def test_without_a_run_the_page_says_which_keys_to_press(stage: Any, box: Any) -> None:
     world = box.snapshot(toggle_a=None, toggle_b=None)
     async with stage(world) as on:
@@ -62,40 +55,39 @@ async def test_without_a_run_the_page_says_which_keys_to_press(stage: Any, box: 
     assert [plain_text(line) for line in first_steps(half, 90)][:2] == [" A is x.", " 2 b    marks the other"]
 
 
-async def test_runs_are_asked_for_again_when_the_daemon_is_back(stage: Any, box: Any) -> None:
+async def test_runs_are_asked_for_again_when_the_daemon_is_back(on: Any, box: Any) -> None:
     """A daemon that was away while the page was opened told nothing; what it told before stays on the screen."""
-    async with stage(box.snapshot()) as on:
-        await on.press("4")
-        await on.tell(box.lost)
-        assert RUN not in on.text
-        on.daemon.reports = {RUN: measured()}
-        await on.tell(box.snapshot(seq=900))
-        assert RUN in on.text
+    await on.press("4")
+    await on.tell(box.lost)
+    assert RUN not in on.text
+    on.daemon.reports = {RUN: measured()}
+    await on.tell(box.snapshot(seq=900))
+    assert RUN in on.text
 
 
-async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.app.push_screen(ComparePage())
-        on.app._paint()
-        await on.settle()
-        assert "plans a run" in on.text
+async def test_a_fact_that_comes_while_the_page_is_made(on: Any) -> None:
+    on.app.push_screen(ComparePage())
+    on.app._paint()
+    await on.settle()
+    assert "plans a run" in on.text
 
 
-async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.reports = {"20261121-200000-seeds": measured()}
-        await on.press("4")
-        assert "╭ eagle against plain (1/2, [ ]) · decode tok/s ─" in on.text
-        assert "SIMULATED" in on.text
-        assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
-        assert "eagle gains most over plain: it is 4.0 % faster over all cells. Keep it." in on.text
-        assert "all 6 cells: faster +4.0 %" in on.text
-        assert verdict(on, "ctx=2K long").style == "good"
-        await on.press("right_square_bracket")
-        assert verdict(on, "ctx=2K short").style == "bad"
-        assert verdict(on, "ctx=2K long").style == "dim"
-        assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
-        assert "slow lacks 6 of 18 cells, about 4m00s: r, or sparkdash bench" in on.text
+async def test_a_run_shows_its_cells_with_verdicts(on: Any) -> None:
+    on.daemon.reports = {"20261121-200000-seeds": measured()}
+    await on.press("4")
+    assert on.daemon.asked == [("report", RUN)], "the newest"
+    assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
+    assert "╭ eagle against plain (1/2, [ ]) · decode tok/s ─" in on.text
+    assert "SIMULATED" in on.text
+    assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
+    assert "eagle gains most over plain: it is 4.0 % faster over all cells. Keep it." in on.text
+    assert "all 6 cells: faster +4.0 %" in on.text
+    assert verdict(on, "ctx=2K long").style == "good"
+    await on.press("right_square_bracket")
+    assert verdict(on, "ctx=2K short").style == "bad"
+    assert verdict(on, "ctx=2K long").style == "dim"
+    assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
+    assert "slow lacks 6 of 18 cells, about 4m00s: r, or sparkdash bench" in on.text
 
 
 def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
@@ -122,41 +114,37 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
         assert f"| - | void: {why}" in " ".join(on.text.split())
 
 
-async def test_a_report_is_copied(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.reports = {"20261121-200000-seeds": measured()}
-        await on.press("4", "m")
-        assert on.app.clipboard.startswith("# eagle and slow against plain: seeds on rehearsal\n\neagle gains most")
-        assert "\n\nSIMULATED" in on.app.clipboard
-        await on.press("tab", "y")
-        assert on.app.clipboard.startswith("ctx=0 short: 64.6 [")
+async def test_a_report_is_copied(on: Any) -> None:
+    on.daemon.reports = {"20261121-200000-seeds": measured()}
+    await on.press("4", "m")
+    assert on.app.clipboard.startswith("# eagle and slow against plain: seeds on rehearsal\n\neagle gains most")
+    assert "\n\nSIMULATED" in on.app.clipboard
+    await on.press("tab", "y")
+    assert on.app.clipboard.startswith("ctx=0 short: 64.6 [")
 
 
-async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(stage: Any, box: Any) -> None:
+async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(on: Any, box: Any) -> None:
     """Not sooner than AGAIN_S, not without news, and never one that is whole."""
-    async with stage(box.snapshot()) as on:
-        whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": AT})
-        on.daemon.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
-        await on.press("4")
-        await on.later(AGAIN_S + 1)
-        assert len(on.daemon.asked) == 1
-        await on.happen(SampleTaken(sample=box.sample()))
-        assert on.daemon.asked == [("report", "20261121-200000-seeds")] * 2
-        await on.press("j")
-        await on.later(AGAIN_S + 1)
-        await on.happen(SampleTaken(sample=box.sample()))
-        assert on.daemon.asked[2:] == [("report", "20261120-200000-seeds")]
+    whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": AT})
+    on.daemon.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
+    await on.press("4")
+    await on.later(AGAIN_S + 1)
+    assert len(on.daemon.asked) == 1
+    await on.happen(SampleTaken(sample=box.sample()))
+    assert on.daemon.asked == [("report", "20261121-200000-seeds")] * 2
+    await on.press("j")
+    await on.later(AGAIN_S + 1)
+    await on.happen(SampleTaken(sample=box.sample()))
+    assert on.daemon.asked[2:] == [("report", "20261120-200000-seeds")]
 
 
-async def test_a_run_that_cannot_be_read_says_why(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.reports = {"20261121-200000-seeds": measured()}
-        on.daemon.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
-        await on.press("4")
-        assert "It was written by a newer sparkdash." in on.text
+async def test_a_run_that_cannot_be_read_says_why(on: Any) -> None:
+    on.daemon.reports = {"20261121-200000-seeds": measured()}
+    on.daemon.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
+    await on.press("4")
+    assert "It was written by a newer sparkdash." in on.text
 
 
-RUN = "20261121-200000-seeds"
 NOW = 1_760_104_020.0  # as conftest.py has it
 
 
@@ -167,57 +155,52 @@ def under_way(**changes: Any) -> MeasuringChanged:
     )
 
 
-async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.reports = {RUN: measured()}
-        await on.press("4", "x")
-        assert "No measurement is running" in on.text
-        await on.happen(under_way())
-        assert f"╭ measuring {RUN} ─" in on.text
-        assert on.daemon.asked == [("report", RUN)], "the cursor is on the run that is measured"
-        assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
-        assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "x ends it" in row for row in on.rows)
-        assert any(RUN in row and "measuring" in row for row in on.rows)
-        await on.press("x")
-        assert on.daemon.asked[-1] == ("end measuring",)
-        await on.happen(under_way(ends=True))
-        assert "is stopping" in on.text
-        await on.happen(MeasuringChanged(measuring=None))
-        assert "15 of 36 cells" not in on.text
-        await on.press("r")
-        assert on.daemon.asked[-1] == ("resume", RUN)
-        assert f"{RUN} resumes" in on.text
-        await on.happen(under_way())
-        await on.happen(MeasuringChanged(measuring=None))
-        assert on.daemon.asked[-1] == ("report", RUN)  # what it says is another now
+async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(on: Any) -> None:
+    on.daemon.reports = {RUN: measured()}
+    await on.press("4", "x")
+    assert "No measurement is running" in on.text
+    await on.happen(under_way())
+    assert f"╭ measuring {RUN} ─" in on.text
+    assert on.daemon.asked == [("report", RUN)], "the cursor is on the run that is measured"
+    assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
+    assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "x ends it" in row for row in on.rows)
+    assert any(RUN in row and "measuring" in row for row in on.rows)
+    await on.press("x")
+    assert on.daemon.asked[-1] == ("end measuring",)
+    await on.happen(under_way(ends=True))
+    assert "is stopping" in on.text
+    await on.happen(MeasuringChanged(measuring=None))
+    assert "15 of 36 cells" not in on.text
+    await on.press("r")
+    assert on.daemon.asked[-1] == ("resume", RUN)
+    assert f"{RUN} resumes" in on.text
+    await on.happen(under_way())
+    await on.happen(MeasuringChanged(measuring=None))
+    assert on.daemon.asked[-1] == ("report", RUN)  # what it says is another now
 
 
-async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfinished_run(
-    stage: Any, box: Any
-) -> None:
+async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfinished_run(on: Any) -> None:
     """From every page; of the two commands the one that makes sense now is there."""
-    async with stage(box.snapshot()) as on:
-        titles = lambda: {command.title: command.callback for command in on.app.get_system_commands(on.app.screen)}  # noqa: E731
-        assert "End the measurement" not in titles()
-        titles()["Resume a measurement"]()
-        await on.pilot.pause()
-        assert "No run is unfinished" in on.text
-        on.daemon.reports = {RUN: measured()}
-        titles()["Resume a measurement"]()
-        await on.pilot.pause()
-        assert on.daemon.asked[-1] == ("resume", RUN)
-        assert f"{RUN} resumes" in on.text
-        await on.happen(under_way())
-        assert "Resume a measurement" not in titles()
-        titles()["End the measurement"]()
-        await on.pilot.pause()
-        assert on.daemon.asked[-1] == ("end measuring",)
-        assert f"{RUN} stops" in on.text
+    titles = lambda: {command.title: command.callback for command in on.app.get_system_commands(on.app.screen)}  # noqa: E731
+    assert "End the measurement" not in titles()
+    titles()["Resume a measurement"]()
+    await on.pilot.pause()
+    assert "No run is unfinished" in on.text
+    on.daemon.reports = {RUN: measured()}
+    titles()["Resume a measurement"]()
+    await on.pilot.pause()
+    assert on.daemon.asked[-1] == ("resume", RUN)
+    assert f"{RUN} resumes" in on.text
+    await on.happen(under_way())
+    assert "Resume a measurement" not in titles()
+    titles()["End the measurement"]()
+    await on.pilot.pause()
+    assert on.daemon.asked[-1] == ("end measuring",)
+    assert f"{RUN} stops" in on.text
 
 
-async def test_a_run_that_fell_silent_is_not_shown(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("4")
-        await on.happen(under_way())
-        await on.later(SILENT_S + 1)
-        assert "15 of 36 cells" not in on.text
+async def test_a_run_that_fell_silent_is_not_shown(on: Any) -> None:
+    await on.press("4")
+    await on.happen(under_way())
+    await on.later(SILENT_S + 1)
+    assert "15 of 36 cells" not in on.text

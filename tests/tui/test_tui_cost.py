@@ -15,7 +15,6 @@ from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import EMPTY, Line, Span, Style, styled
 from sparkdash.tui.widgets import requests
 from sparkdash.tui.widgets.panel import changed_cells, line_segments
-from sparkdash.tui.widgets.table import TableRow
 
 
 @pytest.mark.parametrize("page", ["1", "3"])
@@ -45,26 +44,6 @@ async def test_a_filter_finds_rows_that_were_never_on_the_screen(stage: Any, box
         assert "the-last-one" not in on.text
         await on.press("slash", *"last-one")
         assert "the-last-one" in on.text
-
-
-def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
-    made: list[str] = []
-
-    def line() -> Line:
-        made.append("line")
-        return styled("a row")
-
-    def copy() -> str:
-        made.append("copy")
-        return "copied"
-
-    row = TableRow("key", line, copy)
-    assert row.contains("")
-    assert made == []
-    assert (row.line, row.line, row.copy, row.copy) == (styled("a row"), styled("a row"), "copied", "copied")
-    assert made == ["line", "copy"]
-    assert row.contains("ROW")
-    assert not row.contains("nothing")
 
 
 CALLS = 1960
@@ -124,53 +103,49 @@ def test_blanks_on_another_ground_are_segments_of_their_own(name: str) -> None:
     assert texts == (["failed  ", "  ", "x"] if name == theme.DARK else ["failed", "  ", "  ", "x"])
 
 
-async def test_a_switch_of_pages_styles_no_widget_anew(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage(box.snapshot(), size=(120, 40)) as on:
-        await on.press("3", "1")
-        styled: list[object] = []
-        sheet = on.app.stylesheet
-        real = sheet.apply
-        monkeypatch.setattr(sheet, "apply", lambda node, **rest: styled.append(node) or real(node, **rest))
-        await on.press("3")
-        assert styled == []
-        assert "codex" in on.text
+async def test_a_switch_of_pages_styles_no_widget_anew(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await large.press("3", "1")
+    styled: list[object] = []
+    sheet = large.app.stylesheet
+    real = sheet.apply
+    monkeypatch.setattr(sheet, "apply", lambda node, **rest: styled.append(node) or real(node, **rest))
+    await large.press("3")
+    assert styled == []
+    assert "codex" in large.text
 
 
 async def test_opening_a_page_for_the_first_time_parses_its_own_styles_alone(
-    stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+    large: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage(box.snapshot(), size=(120, 40)) as on:
-        parsed: list[object] = []
-        sheet = on.app.stylesheet
-        real = sheet.reparse
-        monkeypatch.setattr(sheet, "reparse", lambda: parsed.append(sheet) or real())
-        await on.press("3")
-        assert parsed == []
-        assert "codex" in on.text
+    parsed: list[object] = []
+    sheet = large.app.stylesheet
+    real = sheet.reparse
+    monkeypatch.setattr(sheet, "reparse", lambda: parsed.append(sheet) or real())
+    await large.press("3")
+    assert parsed == []
+    assert "codex" in large.text
 
 
-async def test_a_page_that_was_hidden_gets_the_new_theme(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(), size=(120, 40)) as on:
-        await on.press("3", "1")
-        on.app.action_look("light")
-        await on.press("3")
-        grounds = {widget.styles.background.hex.lower() for widget in on.app.screen.query("Panel")}
-        assert grounds == {"#fbfbf8"}
+async def test_a_page_that_was_hidden_gets_the_new_theme(large: Any) -> None:
+    await large.press("3", "1")
+    large.app.action_look("light")
+    await large.press("3")
+    grounds = {widget.styles.background.hex.lower() for widget in large.app.screen.query("Panel")}
+    assert grounds == {"#fbfbf8"}
 
 
 @pytest.mark.parametrize("page", ["2", "4", "6", "7"])
 async def test_a_page_that_reads_when_it_opens_is_drawn_once(
-    page: str, stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+    page: str, large: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage(box.snapshot(), size=(120, 40)) as on:
-        await on.press(page)
-        shown: list[object] = []
-        real = Page.show
-        monkeypatch.setattr(Page, "show", lambda page, view: shown.append(page) or real(page, view))
-        monkeypatch.setattr(on.app, "want_paint", lambda: None)  # what is read for the page paints later
-        on.app.screen.post_message(ScreenResume())
-        await on.settle()
-        assert shown == [on.app.screen]
+    await large.press(page)
+    shown: list[object] = []
+    real = Page.show
+    monkeypatch.setattr(Page, "show", lambda page, view: shown.append(page) or real(page, view))
+    monkeypatch.setattr(large.app, "want_paint", lambda: None)  # what is read for the page paints later
+    large.app.screen.post_message(ScreenResume())
+    await large.settle()
+    assert shown == [large.app.screen]
 
 
 def pages_drawn(on: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -186,26 +161,24 @@ def pages_drawn(on: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("opened_before", [False, True])
 async def test_a_page_is_drawn_with_its_key_and_waits_for_no_timer(
-    opened_before: bool, stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+    opened_before: bool, on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Textual holds every paint for 50 ms when pages are switched."""
-    async with stage(box.snapshot()) as on:
-        if opened_before:
-            await on.press("3", "1")
-        drawn = pages_drawn(on, monkeypatch)
-        monkeypatch.setattr(on.app, "set_timer", Mock())  # none of them is ever due
-        await on.press("3")
-        await on.until(lambda: "requests" in drawn)
-        assert "codex" in on.text
+    if opened_before:
+        await on.press("3", "1")
+    drawn = pages_drawn(on, monkeypatch)
+    monkeypatch.setattr(on.app, "set_timer", Mock())  # none of them is ever due
+    await on.press("3")
+    await on.until(lambda: "requests" in drawn)
+    assert "codex" in on.text
 
 
 async def test_paints_go_on_when_the_coming_screen_ends_before_it_takes_over(
-    stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+    on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage(box.snapshot()) as on:
-        drawn = pages_drawn(on, monkeypatch)
-        with monkeypatch.context() as lost:
-            lost.setattr(on.app, "call_later", Mock())
-            on.app.delay_update(0.01)
-        await on.until(lambda: "dashboard" in drawn)
-        assert drawn
+    drawn = pages_drawn(on, monkeypatch)
+    with monkeypatch.context() as lost:
+        lost.setattr(on.app, "call_later", Mock())
+        on.app.delay_update(0.01)
+    await on.until(lambda: "dashboard" in drawn)
+    assert drawn

@@ -1,15 +1,17 @@
-"""The dashboard as text: a box at work, a swap, a failure, nothing, and no daemon."""
+"""The dashboard as text: a box at work, a swap, a failure, an engine that is stuck, nothing, and no daemon."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, Liveness, LivenessState, Repairs, RepairStep, RepairTime
 from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
 from sparkdash.domain.memory import Floors, Guard, GuardLevel
-from sparkdash.domain.metric import GatewayFigures, Metric
+from sparkdash.domain.metric import GatewayFigures, LiveRequest, Metric
+from sparkdash.domain.phrases import figures_of_request
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import SwapOutcome
 
@@ -38,20 +40,32 @@ async def test_a_swap_beside_another_is_told_and_given_up_with_it(stage: Any, bo
         assert "the start of qwen3-coder-30b-nvfp4, the start of gemma" in on.text
 
 
-async def test_a_first_load_tells_how_long_reading_takes_where_the_disk_was_measured(stage: Any, box: Any) -> None:
-    first = {"eta_s": None, "eta_low_s": None, "eta_high_s": None, "eta_at": None, "learned_from": 0}
-    for reads_s, words in (
-        (None, "first load here: no estimate"),
-        (64.0, "first load here, 1m04s or more to read its"),
-    ):
-        async with stage(box.swapping(swap=box.swap(reads_s=reads_s, **first))) as on:
-            assert words in on.text
+FIRST = {"eta_s": None, "eta_low_s": None, "eta_high_s": None, "eta_at": None, "learned_from": 0}
+ONCE = {"eta_low_s": None, "eta_high_s": None, "learned_from": 1, "similar": True, "expected_s": None}
 
 
-async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
-    async with stage(
-        box.swapping(swap=box.swap(still_since=box.now - 130, gives_up_at=box.now + 1070, heard_at=box.now - 131))
-    ) as on:
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (FIRST, "first load here: no estimate"),
+        (FIRST | {"reads_s": 64.0}, "first load here, 1m04s or more to read its"),
+        (ONCE, "about 2m28s left   from 1 load of the same model"),
+    ],
+    ids=["nothing", "the disk", "the same model"],
+)
+async def test_an_estimate_tells_what_it_is_from(stage: Any, box: Any, known: dict[str, Any], words: str) -> None:
+    async with stage(box.swapping(swap=box.swap(**known))) as on:
+        assert words in on.text
+
+
+async def test_only_a_load_that_stands_still_is_extended(stage: Any, box: Any) -> None:
+    still = box.swap(still_since=box.now - 130, gives_up_at=box.now + 1070, heard_at=box.now - 131)
+    async with stage(box.swapping()) as on:
+        assert "K extends" not in on.text
+        await on.press("K")
+        assert on.daemon.asked == []
+        assert "No load stands still." in on.text
+        await on.happen(SwapChanged(swap=still))
         assert "stalled: no progress for 2m10s, stops in 17m50s" in on.text
         assert "log, 2m11s ago" in on.text
         assert "left" not in on.text
@@ -59,20 +73,6 @@ async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
         await on.press("K")
         assert on.daemon.asked == [("extend_load", box.coder)]
         assert f"{box.coder} may go on standing still; x cancels it." in on.text
-
-
-async def test_a_load_that_moves_is_not_extended(stage: Any, box: Any) -> None:
-    async with stage(box.swapping()) as on:
-        assert "K extends" not in on.text
-        await on.press("K")
-        assert on.daemon.asked == []
-        assert "No load stands still." in on.text
-
-
-async def test_where_the_estimate_is_from_is_told(stage: Any, box: Any) -> None:
-    once = box.swap(eta_low_s=None, eta_high_s=None, learned_from=1, similar=True, expected_s=None)
-    async with stage(box.swapping(swap=once)) as on:
-        assert "about 2m28s left   from 1 load of the same model" in on.text
 
 
 async def test_a_swap_moves_on_before_ones_eyes(stage: Any, box: Any) -> None:
@@ -88,18 +88,17 @@ async def test_a_swap_moves_on_before_ones_eyes(stage: Any, box: Any) -> None:
         assert "loaded in 1m35s" in on.card_foot
 
 
-async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.happen(Notice(level=Level.WARNING, code="foreign", text="A foreign container holds port 18002."))
-        assert on.lines[22].startswith(" ⚠ A foreign container holds port 18002.")
-        assert on.lines[22].rstrip().endswith("n what to do")
-        (row,) = on.app.screen.query("NoticeRow")
-        assert row._lines[0][1].style == "warn"
-        await on.later(300)
-        assert row._lines[0][1].style == "dim", "it fades when it is old"
-        await on.later(400)
-        assert "foreign" not in on.lines[22]
-        assert "h history" in on.lines[22], "the keys that the footer has no room for"
+async def test_a_warning_stays_on_the_notice_row_for_a_while(on: Any) -> None:
+    await on.happen(Notice(level=Level.WARNING, code="foreign", text="A foreign container holds port 18002."))
+    assert on.lines[22].startswith(" ⚠ A foreign container holds port 18002.")
+    assert on.lines[22].rstrip().endswith("n what to do")
+    (row,) = on.app.screen.query("NoticeRow")
+    assert row._lines[0][1].style == "warn"
+    await on.later(300)
+    assert row._lines[0][1].style == "dim", "it fades when it is old"
+    await on.later(400)
+    assert "foreign" not in on.lines[22]
+    assert "h history" in on.lines[22], "the keys that the footer has no room for"
 
 
 async def test_a_notice_leaves_its_row_when_its_cause_is_gone(stage: Any, box: Any) -> None:
@@ -177,10 +176,9 @@ async def test_no_profiles_name_is_cut_for_a_clients(stage: Any, box: Any, width
         assert ("sparkdash-bench" in row) is (width == 120)
 
 
-async def test_no_profiles_says_where_they_go_and_what_was_wrong(stage: Any, box: Any) -> None:
+async def test_without_profiles_the_card_says_what_was_wrong(stage: Any, box: Any) -> None:
     problem = "my.yaml:7: unknown key 'imge'; did you mean 'image'?"
     async with stage(box.snapshot(profiles=(), engines={}, problems=(problem,))) as on:
-        assert "~/.config/sparkdash/profiles" in on.text
         assert problem in on.text
 
 
@@ -205,20 +203,107 @@ async def test_a_silent_engines_rate_is_in_no_sum_and_its_row_tells_the_age(stag
         assert "45s old" in row
 
 
-async def test_a_lost_link_is_shown_and_restored(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.tell(box.lost)
-        await on.later(12)
-        assert "✗ link lost 12s, retrying  13:47" in on.lines[0]
-        await on.tell(box.snapshot(seq=200))
-        assert "3 in flight" in on.lines[0]
+async def test_a_lost_event_and_a_lost_link_make_the_feed_begin_anew(on: Any, box: Any) -> None:
+    on.daemon.seq = 140
+    await on.happen(box.tick(box.now), EngineChanged(engine=box.engine(state=EngineState.DRAINING)))
+    on.daemon.seq = 300
+    await on.happen(RequestChanged(request=box.request("r7")))
+    await on.tell(box.snapshot(seq=400, requests={}))
+    assert "0 in flight" in on.lines[0]
+    await on.tell(box.lost)
+    await on.later(12)
+    assert "✗ link lost 12s, retrying  13:47" in on.lines[0]
+    await on.tell(box.snapshot(seq=500))
+    assert "3 in flight" in on.lines[0]
 
 
-async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.seq = 140
-        await on.happen(box.tick(box.now), EngineChanged(engine=box.engine(state=EngineState.DRAINING)))
-        on.daemon.seq = 300
-        await on.happen(RequestChanged(request=box.request("r7")))
-        await on.tell(box.snapshot(seq=400, requests={}))
-        assert "0 in flight" in on.lines[0]
+WHY = "2 running, 0 waiting, no token for 2m05s, GPU 14 W at 96 %"
+
+
+def stuck(box: Any, state: LivenessState = LivenessState.STUCK, step: RepairStep | None = RepairStep.CANCEL) -> Any:
+    """A box whose engine stands still, with one request that waits for it."""
+    live = Liveness(
+        state=state, why=WHY, since=box.now - 165, step=step, step_since=box.now - 40 if step is not None else None
+    )
+    requests = {"r1": box.request("r1", RequestState.WAITING, granted_at=None, position=1)}
+    repairs = Repairs(by_profile={box.gpt: RepairTime(n=2, mean_s=252.0)})
+    engines = {box.gpt: box.engine(box.gpt, liveness=live)}
+    return box.snapshot(engines=engines, requests=requests, repairs=repairs)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ((), "2 repairs, 4m12s on average"),
+        (("2",), "✗ stuck"),
+        (("3", "enter"), "engine stuck: requests cancelled, looking again 40s"),
+    ],
+    ids=["card", "profiles", "request"],
+)
+async def test_each_page_says_what_it_knows_of_a_stuck_engine(
+    stage: Any, box: Any, keys: tuple[str, ...], told: str
+) -> None:
+    async with stage(stuck(box)) as on:
+        await on.press(*keys)
+        assert told in " ".join(on.rows)
+
+
+async def test_a_request_that_others_hold_off_says_who_and_until_when(stage: Any, box: Any) -> None:
+    held = {"held_by": box.gpt, "held_until": box.now + 91}
+    waits = box.request("r1", RequestState.WAITING, profile="other", granted_at=None, position=1, **held)
+    async with stage(box.snapshot(requests={"r1": waits})) as on:
+        await on.press("3")
+        assert "waits <1m31s" in on.text
+        await on.press("enter")
+        assert f"{box.gpt} is in use, 1m31s at most" in on.text
+
+
+async def test_an_engine_beside_the_one_on_the_card_says_it(stage: Any, box: Any) -> None:
+    world = stuck(box)
+    beside = world.engines[box.gpt].replace(profile="small", since=box.now - 90)
+    async with stage(world.replace(engines={box.gpt: box.engine(), "small": beside}, requests={})) as on:
+        row = next(line for line in on.lines if line.startswith(" small "))
+        assert "✗ stuck 2m45s" in row
+        assert "requests cancelled, looking again 40s" in row
+
+
+async def test_a_silent_engine_is_only_marked(stage: Any, box: Any) -> None:
+    async with stage(stuck(box, LivenessState.SILENT, None)) as on:
+        assert "gpt-oss-120b ! silent 2m45s" in on.lines[0]
+        assert "✗ stuck" not in on.text
+        assert "✗ engine stuck" not in on.text
+
+
+def running(box: Any, state: RequestState = RequestState.STREAMING, **more: Any) -> Any:
+    """A request 6 s after its grant, whose answer is not counted yet."""
+    values = {
+        "state": state, "granted_at": box.now - 6, "finished_at": None, "prompt_tokens": None, "cached_tokens": None,
+        "completion_tokens": None, "reasoning_tokens": None, "decode_tok_s": None, "prompt_estimate": 4410,
+    }  # fmt: skip
+    return box.request("live", **(values | more))
+
+
+async def test_many_open_requests_stand_by_client(stage: Any, box: Any) -> None:
+    names = ["zed", "aider"] * 6
+    requests = {f"r{n}": box.request(f"r{n}", client=name, started_at=box.now - n) for n, name in enumerate(names)}
+    async with stage(box.snapshot(requests=requests), size=(120, 40)) as on:
+        await on.press("3")
+        shown = [row.split()[0] for row in on.rows if row.startswith(("zed", "aider"))]
+        assert shown[:12] == ["aider"] * 6 + ["zed"] * 6
+
+
+def test_an_ended_request_has_the_engines_counts_alone(box: Any) -> None:
+    live = LiveRequest(profile=box.gpt, output_tokens=300, tok_s=50.0)
+    ended = running(box, RequestState.DONE, finished_at=box.now, completion_tokens=None)
+    figures = figures_of_request(ended, box.sample().replace(requests={"live": live}))
+    assert (figures.output, figures.prompt, figures.tok_s) == (None, None, None)
+
+
+async def test_what_had_come_of_a_cut_answer_stays_as_an_estimate(stage: Any, box: Any) -> None:
+    """An IDE that leaves in the middle hides no work; what the engine counted counts alone."""
+    cut = running(box, RequestState.GONE, finished_at=box.now, completion_estimate=412, error="client_gone")
+    assert figures_of_request(cut, box.sample())[2:4] == (412, True)
+    assert figures_of_request(replace(cut, completion_tokens=400), box.sample())[2:4] == (400, False)
+    async with stage(box.snapshot().model_copy(update={"requests": {cut.id: cut}}), size=(160, 45)) as on:
+        await on.press("3")
+        assert "~412" in on.text

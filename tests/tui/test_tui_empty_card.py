@@ -30,11 +30,12 @@ def snapshot(*profiles: Any, known: bool = True) -> Any:
 
 
 class WatchedBox:
-    """A box whose look ends when the test says so."""
+    """A box whose look ends at once, unless the test lets it go on."""
 
     def __init__(self, found: BoxFindings | None = None) -> None:
         self.found = found or BoxFindings()
         self.may_end = asyncio.Event()
+        self.may_end.set()
         self.done: list[tuple[str, ...]] = []
         self.refuses: ProfileError | None = None
 
@@ -57,19 +58,17 @@ class WatchedBox:
 
 
 def test_profiles_that_fit_beside_the_reserve_are_counted() -> None:
-    """Profiles of unknown need, for two boxes, of another program, or that cannot run are not."""
+    """Profiles of unknown need, for two boxes, of another program, or that cannot run are not; without figures none is."""
     able = profile(110)
     listed = (able, profile(111), profile(None), profile(20, nodes=2), profile(20, cannot_run="why"))
     assert fitting(snapshot(*listed, profile(0, kind="openai"))) == [able]
-
-
-def test_nothing_is_counted_while_the_memory_is_unknown() -> None:
     assert fitting(snapshot(profile(1), known=False)) is None
 
 
 async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: Any, daemon: Any) -> None:
     """The look goes on behind the first frame, is made once, and adds what it found."""
     here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
+    here.may_end.clear()
     daemon.stock = Inventory(stock={box.coder: Stock(image=Item(here=True), weights=Item(here=True, size=1))})
     checks = [Finding(name=str(n), status=s, evidence="") for n, s in enumerate([Status.FAIL, Status.WARN, Status.OK])]
     daemon.diagnosis = Diagnosis(findings=tuple(checks))
@@ -89,7 +88,6 @@ async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: A
 
 async def test_a_narrow_terminal_keeps_the_keys_and_the_words(stage: Any, box: Any) -> None:
     here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
-    here.may_end.set()
     async with stage(box.snapshot(engines={}, requests={}), box=here, size=(60, 15)) as on:
         assert "a attaches Ollama, port 11434: qwen3-8b and 2 more" in on.rows
         assert "2 c copies the recipe of codex; again: zed" in on.rows
@@ -107,7 +105,6 @@ async def test_one_key_attaches_the_server_that_runs_and_uses_its_first_model(
     stage: Any, box: Any, daemon: Any
 ) -> None:
     here = WatchedBox(BoxFindings(servers=(OLLAMA,)))
-    here.may_end.set()
     daemon.plans["qwen3-8b"] = Plan(profile="qwen3-8b", fits=True)
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         await on.press("a")
@@ -118,7 +115,6 @@ async def test_one_key_attaches_the_server_that_runs_and_uses_its_first_model(
 
 async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stage: Any, box: Any, daemon: Any) -> None:
     here = WatchedBox(BoxFindings(servers=(OLLAMA,)))
-    here.may_end.set()
     here.refuses = ProfileError("qwen3-8b.yaml cannot be written: No space left on device.", code="unreadable")
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         await on.press("a")
@@ -128,7 +124,6 @@ async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stag
 
 async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: Any, daemon: Any) -> None:
     here = WatchedBox(BoxFindings(clients=("codex", "zed")))
-    here.may_end.set()
     daemon.stock = Inventory(stock={box.coder: Stock(weights=Item(here=True))})
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         copied = []
@@ -154,7 +149,6 @@ async def test_a_simulated_or_distant_box_offers_no_commands(stage: Any, box: An
 
 async def test_a_command_that_cannot_take_the_terminal_is_named(stage: Any, box: Any) -> None:
     here = WatchedBox()
-    here.may_end.set()
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         await on.press("d")
         assert "This terminal cannot be left: type `sparkdash demo` in another one." in on.rows

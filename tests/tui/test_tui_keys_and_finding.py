@@ -32,17 +32,15 @@ def folded(*lines: str) -> list[LogRow]:
 
 
 def test_access_lines_are_one_row_and_other_lines_stay() -> None:
-    rows = folded("loading", OK.format(1), BAD, OK.format(2), "Avg prompt throughput", LLAMA, LLAMA, OK.format(3))
-    assert [row.shown() for row in rows] == [
+    lines = ("loading", OK.format(1), BAD, OK.format(2), "Avg prompt throughput", LLAMA, LLAMA, OK.format(3))
+    assert [row.shown() for row in folded(*lines, "after", OK.format(4))] == [
         "loading",
         "··· 3 access lines, 1 not 2xx: POST /v1/completions 400 ···",
         "Avg prompt throughput",
         "··· 3 access lines, all 2xx ···",
+        "after",
+        OK.format(4),
     ]
-
-
-def test_one_access_line_is_shown_as_it_is() -> None:
-    assert [row.shown() for row in folded("a", OK.format(1), "b")] == ["a", OK.format(1), "b"]
 
 
 def test_the_oldest_lines_go_out_of_a_fold_one_by_one() -> None:
@@ -73,10 +71,7 @@ async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, da
 async def test_access_lines_are_folded_until_they_are_asked_for(stage: Any, box: Any, daemon: Any) -> None:
     daemon.log[box.gpt] = ["first", *(OK.format(number) for number in range(38)), "last"]
     async with stage(box.snapshot()) as on:
-        await on.press("5")
-        assert "··· 38 access lines, all 2xx ···" in on.text
-        assert "38 access lines folded; o shows all as written" in on.text
-        await on.press("o")
+        await on.press("5", "o")
         assert "50037" in on.text
         await on.press("o", "slash", *"50020")
         assert "50020" in on.text
@@ -109,35 +104,31 @@ def test_an_engines_line_is_its_time_its_level_and_its_text(line: str, shown: st
     assert told[-1].style == style
 
 
-async def test_escape_and_a_digit_that_come_together_are_two_commands(stage: Any, box: Any) -> None:
+SIGNS = {"slash": "/", "colon": ":", "space": " ", "escape": "\x1b", "enter": "\r", "backspace": None}
+
+
+def post_keys(on: Any, *keys: str) -> None:
+    """As one read of the terminal: nothing is drawn between them."""
+    for key in keys:
+        on.app.post_message(events.Key(key, SIGNS.get(key, key)))
+
+
+THEME_LIGHT = [{":": "colon", " ": "space"}.get(sign, sign) for sign in "theme: light"] + ["enter"]
+
+
+async def test_escape_and_a_digit_that_come_together_are_two_commands(on: Any, box: Any) -> None:
     """As from a fast hand or a terminal multiplexer: the digit opens its page."""
-    async with stage(box.snapshot()) as on:
-        await on.press("slash", *"co")
-        on.app.post_message(events.Key("escape", "\x1b"))
-        on.app.post_message(events.Key("5", "5"))
-        for _ in range(6):
-            await on.pilot.pause()
-        await on.settle()
-        assert f"╭ log {box.gpt} " in on.text
-        await on.press("1")
-        assert "co" not in on.lines[22]
-
-
-async def test_letters_behind_a_slash_in_one_read_are_typed(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(), size=(100, 30)) as on:
-        await on.press("2")
-        before = list(on.daemon.asked)
-        for key in ("slash", *"embed", "enter"):
-            on.app.post_message(events.Key(key, {"slash": "/", "enter": "\r"}.get(key, key)))
-        await on.until(lambda: "Showing rows with “embed”" in on.text)
-        assert on.daemon.asked == before
+    await on.press("slash", *"co")
+    post_keys(on, "escape", "5")
+    await on.until(lambda: f"╭ log {box.gpt} " in on.text)
+    await on.press("1")
+    assert "co" not in on.lines[22]
 
 
 @pytest.mark.parametrize(("page", "told", "not_told"), [
     ("5", "fold access lines", "replay the request"), ("3", "replay the request", "fold access lines"),
 ])  # fmt: skip
 async def test_help_begins_with_the_keys_of_its_page(stage: Any, box: Any, page: str, told: str, not_told: str) -> None:
-    """And names the page; those of other pages are left out."""
     async with stage(box.snapshot(), size=(100, 60)) as on:
         await on.press(page, "question_mark")
         assert "╭ help: " in on.text
@@ -146,7 +137,6 @@ async def test_help_begins_with_the_keys_of_its_page(stage: Any, box: Any, page:
 
 
 async def test_every_hint_of_the_footer_answers_a_click(stage: Any, box: Any) -> None:
-    """Words and keys alike; a dialog's hints too."""
     async with stage(box.snapshot(), size=(120, 30)) as on:
         foot = on.lines[29]
         await on.pilot.click(offset=(foot.index("? help") + 3, 29))
@@ -180,16 +170,21 @@ def test_longer_sequences_and_signs_stay_what_they_are(read: str, key: str) -> N
     assert [event.key for event in XTermParser().feed(read) if isinstance(event, events.Key)] == [key]
 
 
-async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: Any, daemon: Any) -> None:
-    """A value that is typed, corrected and sent in one go is the one that is written."""
+@pytest.mark.parametrize(("pressed", "keys", "is_done"), [
+    (("2",), ("slash", *"embed", "enter"), lambda on: "Showing rows with “embed”" in on.text and on.daemon.asked == []),
+    (("comma", "enter"), ("backspace", "backspace", "8", "enter"),
+     lambda on: ("setting", "reserve_gib", "8") in on.daemon.asked),
+    ((), ("colon", *THEME_LIGHT), lambda on: on.app.theme == theme.LIGHT and len(on.app.screen_stack) == 1),
+], ids=["search", "value", "palette"])  # fmt: skip
+async def test_keys_in_one_read_reach_a_field_in_their_order(
+    stage: Any, box: Any, daemon: Any, pressed: tuple[str, ...], keys: tuple[str, ...], is_done: Any
+) -> None:
+    """What is typed, corrected and sent in one go is what counts, and no key is pressed on the page below."""
     with_settings(box, daemon)
     async with stage(box.snapshot()) as on:
-        await on.press("comma")
-        await on.until(lambda: "reserve_gib" in on.text)
-        await on.press("enter")
-        for key, sign in (("backspace", None), ("backspace", None), ("8", "8"), ("enter", "\r")):
-            on.app.post_message(events.Key(key, sign))
-        await on.until(lambda: ("setting", "reserve_gib", "8") in daemon.asked)
+        await on.press(*pressed)
+        post_keys(on, *keys)
+        await on.until(lambda: is_done(on))
 
 
 async def test_enter_behind_the_words_of_a_command_runs_that_command(
@@ -207,17 +202,6 @@ async def test_enter_behind_the_words_of_a_command_runs_that_command(
         await on.press("colon")
         await on.until(lambda: "Switch to another profile" in on.text)
         monkeypatch.setattr(CommandPalette, "_search_for", slow)
-        for sign in "theme: light":
-            on.app.post_message(events.Key({":": "colon", " ": "space"}.get(sign, sign), sign))
-        on.app.post_message(events.Key("enter", "\r"))
+        post_keys(on, *THEME_LIGHT)
         await on.until(lambda: "Search for commands" not in on.text and len(on.app.screen_stack) == 1)
         assert on.app.theme == theme.LIGHT
-
-
-async def test_keys_that_come_with_the_colon_reach_the_palette(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.app.post_message(events.Key("colon", ":"))
-        for sign in "theme: light":
-            on.app.post_message(events.Key({":": "colon", " ": "space"}.get(sign, sign), sign))
-        on.app.post_message(events.Key("enter", "\r"))
-        await on.until(lambda: on.app.theme == theme.LIGHT and len(on.app.screen_stack) == 1)

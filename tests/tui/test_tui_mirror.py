@@ -9,7 +9,6 @@ import pytest
 from sparkdash.domain.event import Event, Level, Notice
 from sparkdash.domain.history import RecentFigures, RecentSeries
 from sparkdash.domain.metric import Metric
-from sparkdash.errors import DaemonError
 from sparkdash.tui.history import KEPT, MEMORY_STEP_S, STEP_S, BucketRing, FigureHistory
 from sparkdash.tui.mirror import SAID_S, ConnectionState, Disconnected, Mirror, RecordedPast
 
@@ -25,14 +24,11 @@ def mirror(now: list[float]) -> Mirror:
 
 
 def test_a_missing_event_asks_for_a_snapshot(mirror: Mirror, box: Any) -> None:
+    assert mirror.fold(Event(seq=1, at=box.now, fact=box.tick(box.now))) is False, "nothing came before it"
     mirror.fold(box.snapshot())
     before = mirror.view().snapshot
     assert mirror.fold(Event(seq=150, at=box.now, fact=Notice(level=Level.INFO, code="x", text="x"))) is False
     assert mirror.view().snapshot is before
-
-
-def test_an_event_before_any_snapshot_is_refused(mirror: Mirror, box: Any) -> None:
-    assert mirror.fold(Event(seq=1, at=box.now, fact=box.tick(box.now))) is False
 
 
 def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: list[float]) -> None:
@@ -45,17 +41,6 @@ def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: lis
     assert (view.connection, view.here - view.connection_since, view.sample_age_s) == (ConnectionState.LOST, 5.0, 7.0)
     mirror.fold(Event(seq=101, at=now[0], fact=box.tick(now[0])))
     assert (mirror.view().connection, mirror.view().sample_age_s) == (ConnectionState.LIVE, None)
-
-
-def test_a_link_that_never_was_is_not_lost(mirror: Mirror) -> None:
-    mirror.fold(Disconnected())
-    assert mirror.view().connection is ConnectionState.CONNECTING
-
-
-def test_a_refusal_keeps_its_reason(mirror: Mirror) -> None:
-    mirror.refuse(DaemonError("another version", hint="restart it"))
-    assert mirror.view().refusal is not None
-    assert mirror.view().connection is ConnectionState.REFUSED
 
 
 def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: list[float]) -> None:

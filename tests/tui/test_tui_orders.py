@@ -11,36 +11,35 @@ from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.domain.swap import Plan
-from sparkdash.errors import AdmissionError, EngineError, ProfileError
+from sparkdash.errors import AdmissionError, EngineError, ProfileError, SparkdashError
 from sparkdash.units import GIB
 
-
-async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "s")
-        assert "switch to qwen3-coder-30b-nvfp4?" in on.text
-        assert "stops  gpt-oss-120b: 2 requests in flight may finish" in on.text
-        assert "idle for 12m34s; it frees 78.2 GiB" in on.text, "the reason, as the daemon tells it"
-        assert "fits   yes, needs 27 GiB, 95 GiB available then" in on.text
-        assert "load   about 3m40s" in on.text
-        assert on.daemon.asked == []
-        await on.press("enter")
-        assert on.daemon.asked == [("use", box.coder)]
-        assert "qwen3-coder-30b-nvfp4 is starting." in on.text
+GPT, CODER = "gpt-oss-120b", "qwen3-coder-30b-nvfp4"
 
 
-async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "s", "escape")
-        assert on.daemon.asked == []
-        assert "switch to" not in on.text
+async def test_switching_asks_first_and_escape_leaves_everything_as_it_is(on: Any) -> None:
+    await on.press("2", "j", "s")
+    assert "idle for 12m34s; it frees 78.2 GiB" in on.text, "the reason, as the daemon tells it"
+    await on.press("escape")
+    assert "switch to" not in on.text
+    assert on.daemon.asked == []
+    await on.press("s", "enter")
+    assert on.daemon.asked == [("use", CODER)]
+    assert f"{CODER} is starting." in on.text
 
 
-async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
-        await on.press("2", "j", "s")
-        assert on.daemon.asked == [("use", box.coder)]
+@pytest.mark.parametrize(("plan", "keys", "told", "asked"), [
+    (Plan(profile=CODER, needs_bytes=GIB, available_bytes=9 * GIB, fits=True), "2js", "is starting", [("use", CODER)]),
+    (Plan(profile=GPT, fits=True, expected_s=0.0), "2s", "gpt-oss-120b is running already.", []),
+    (Plan(profile=CODER, fits=True, expected_s=0.0, beside=(GPT,)), "t", "both run already", []),
+], ids=["it stops nothing", "it runs", "both of the pair run"])  # fmt: skip
+async def test_what_stops_nothing_is_not_asked_about(
+    on: Any, plan: Plan, keys: str, told: str, asked: list[Any]
+) -> None:
+    on.daemon.plans[plan.profile] = plan
+    await on.press(*keys)
+    assert told in on.text
+    assert on.daemon.asked == asked
 
 
 async def test_a_file_that_is_broken_now_is_asked_about_and_its_last_good_version_named(stage: Any, box: Any) -> None:
@@ -57,15 +56,9 @@ async def test_a_file_that_is_broken_now_is_asked_about_and_its_last_good_versio
 
 
 async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -> None:
+    figures = {"needs_bytes": 130 * GIB, "available_bytes": 111 * GIB, "fits": False}
     async with stage(box.snapshot()) as on:
-        on.daemon.plans[box.coder] = Plan(
-            profile=box.coder,
-            evict=(box.gpt,),
-            needs_bytes=130 * GIB,
-            available_bytes=111 * GIB,
-            fits=False,
-            verdict="It does not fit: 19 GiB lack.",
-        )
+        on.daemon.plans[CODER] = Plan(profile=CODER, evict=(GPT,), verdict="It does not fit: 19 GiB lack.", **figures)
         await on.press("2", "j", "s")
         assert "fits   no, needs 130 GiB, 111 GiB available then" in on.text
         assert "It does not fit: 19 GiB lack." in on.text
@@ -73,36 +66,22 @@ async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -
         assert on.daemon.asked == []
 
 
-async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
-        await on.press("2", "s")
-        assert "gpt-oss-120b is running already." in on.text
-        assert on.daemon.asked == []
-
-
-async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "j", "j", "enter")
-        assert "mtp cannot run as published" in on.text
-        assert "no MTP head in this model" in on.text
-        assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
-        await on.press("enter", "enter")
-        assert on.daemon.asked == []
+async def test_a_system_that_cannot_run_says_why(on: Any) -> None:
+    await on.press("2", "j", "j", "j", "enter")
+    assert "mtp cannot run as published" in on.text
+    assert "no MTP head in this model" in on.text
+    assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
+    await on.press("enter", "enter")
+    assert on.daemon.asked == []
 
 
 async def test_enter_tells_what_a_profile_needs_and_offers_the_switch(stage: Any, box: Any) -> None:
-    need = Need(
-        basis=Basis.ESTIMATED,
-        terms=(
-            Term(name="weights", bytes=17 * GIB, source="the headers of the safetensors files"),
-            Term(name="kv", bytes=None, source="nobody says how much"),
-        ),
-        peak_bytes=30 * GIB,
-    )
+    weights = Term(name="weights", bytes=17 * GIB, source="the headers of the safetensors files")
+    unknown = Term(name="kv", bytes=None, source="nobody says how much")
+    need = Need(basis=Basis.ESTIMATED, terms=(weights, unknown), peak_bytes=30 * GIB)
     async with stage(box.snapshot()) as on:
-        on.daemon.plans[box.coder] = Plan(
-            profile=box.coder, evict=(box.gpt,), reasons={box.gpt: "idle"}, need=need, now_bytes=37 * GIB,
+        on.daemon.plans[CODER] = Plan(
+            profile=CODER, evict=(GPT,), reasons={GPT: "idle"}, need=need, now_bytes=37 * GIB,
             reserve_bytes=10 * GIB, available_bytes=105 * GIB, verdict="Whether it fits is not sure.",
         )  # fmt: skip
         await on.press("2", "j", "enter")
@@ -112,10 +91,9 @@ async def test_enter_tells_what_a_profile_needs_and_offers_the_switch(stage: Any
             "leaves gpt-oss-120b: idle", "available then 105.0 GiB, without the reserve", "Whether it fits is not sure.",
         ):  # fmt: skip
             assert any(row in line for line in on.rows), row
-        assert "⏎ s switch" in on.text
-        assert on.daemon.asked == []
         await on.press("enter")
-        assert f"switch to {box.coder}?" in on.text, "it stops something, which is asked about"
+        assert on.daemon.asked == []
+        assert f"switch to {CODER}?" in on.text, "it stops something, which is asked about"
 
 
 async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: Any) -> None:
@@ -146,41 +124,27 @@ async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> 
         assert len(on.daemon.asked) == 1
 
 
-async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("t")
-        assert "flip to qwen3-coder-30b-nvfp4?" in on.text
-        assert "stops  gpt-oss-120b" in on.text
-        await on.press("t")
-        assert on.daemon.asked == [("toggle", None, None, True)]
+async def test_flipping_asks_once_and_the_same_key_says_yes(on: Any) -> None:
+    await on.press("t")
+    assert "flip to qwen3-coder-30b-nvfp4?" in on.text
+    assert "stops  gpt-oss-120b" in on.text
+    await on.press("t")
+    assert on.daemon.asked == [("toggle", None, None, True)]
 
 
-async def test_there_is_nothing_to_flip_when_both_run(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.plans[box.coder] = Plan(profile=box.coder, fits=True, expected_s=0.0, beside=(box.gpt,))
-        await on.press("t")
-        assert "both run already" in on.text
-        assert on.daemon.asked == []
-
-
-async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(toggle_b=None)) as on:
+async def test_marking_sets_one_side_and_flipping_needs_both(stage: Any, box: Any) -> None:
+    async with stage(box.snapshot(toggle_a=None, toggle_b=None)) as on:
         await on.press("t")
         assert "Mark two profiles first" in on.text
-        assert on.daemon.asked == []
-
-
-async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot(toggle_a=None, toggle_b=None)) as on:
         await on.press("2", "a")
-        assert on.daemon.asked == [("toggle", box.gpt, None, False)]
+        assert on.daemon.asked == [("toggle", GPT, None, False)]
         assert "gpt-oss-120b is A; mark the other one." in on.text
     async with stage(box.snapshot(seq=500, toggle_b=None)) as on:
         on.daemon.asked.clear()
         await on.press("2", "b")
         assert "gpt-oss-120b is A already" in on.text
         await on.press("j", "b")
-        assert on.daemon.asked == [("toggle", None, box.coder, False)]
+        assert on.daemon.asked == [("toggle", None, CODER, False)]
 
 
 async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
@@ -228,83 +192,70 @@ async def test_one_request_is_ended(stage: Any, box: Any) -> None:
         assert len(on.daemon.asked) == 1
 
 
-async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
+@pytest.mark.parametrize(("engine", "told"), [
+    ({}, ("stop gpt-oss-120b?",)),
+    ({"kind": EngineKind.OPENAI, "url": "http://127.0.0.1:1234", "container": None},
+     ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "keeps")),
+], ids=["ours", "another program's"])  # fmt: skip
+async def test_an_engine_is_stopped_and_a_server_that_is_not_ours_is_left(
+    stage: Any, box: Any, engine: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    async with stage(box.snapshot(engines={GPT: box.engine(**engine)})) as on:
         await on.press("x")
-        assert "stop gpt-oss-120b?" in on.text
+        assert [words for words in told if words not in on.text] == []
         await on.press("enter")
-        assert on.daemon.asked == [("stop", box.gpt)]
+        assert on.daemon.asked == [("stop", GPT)]
 
 
-async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box: Any) -> None:
-    studio = box.engine(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234", container=None)
-    async with stage(box.snapshot(engines={box.gpt: studio})) as on:
-        await on.press("x")
-        for words in ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "keeps"):
-            assert words in on.text
-        await on.press("enter")
-        assert on.daemon.asked == [("stop", box.gpt)]
+NO_IMAGE = EngineError(
+    "The image is not there.", hint="Pull it.", log_tail=("no such image",), evidence="/state/incidents/1"
+)
+SIMULATED = "The demo's memory is simulated. Without a demo, `sparkdash memory` shows who holds this box's memory."
 
 
-async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.refuses = EngineError(
-            "The image is not there.", hint="Pull it.", log_tail=("no such image",), evidence="/state/incidents/1"
-        )
-        await on.press("2", "j", "s", "enter")
-        for words in (
-            "that did not work", "The image is not there.", "→ Pull it.", "no such image", "evidence: /state/incidents/1",
-        ):  # fmt: skip
-            assert words in on.text
-        await on.press("escape", "1")
-        assert "unified memory" in on.text
+@pytest.mark.parametrize(("keys", "refusal", "told"), [
+    (("2", "j", "s", "enter"), NO_IMAGE,
+     ("that did not work", "The image is not there.", "→ Pull it.", "no such image", "evidence: /state/incidents/1")),
+    (("2", "r"), ProfileError("2 are not valid.", problems=("a.yaml:3: x", "b.yaml:9: y")), ("a.yaml:3: x", "b.yaml:9: y")),
+    (("D",), AdmissionError("The demo's box is simulated.", code="no_doctor"), ("The demo's box is simulated.",)),
+    (("6",), AdmissionError("Nothing is recorded here.", code="no_history"), ("Nothing is recorded here.",)),
+    (("7",), AdmissionError(SIMULATED, code="no_memory_account"), (SIMULATED,)),
+    (("A", "enter"), ProfileError("The suite cannot be used: line 3."), ("The suite cannot be used: line 3.",)),
+], ids=["switch", "files", "doctor", "history", "memory", "run"])  # fmt: skip
+async def test_a_refusal_of_the_daemon_is_shown_whole(
+    on: Any, keys: tuple[str, ...], refusal: SparkdashError, told: tuple[str, ...]
+) -> None:
+    on.daemon.refuses = refusal
+    await on.press(*keys)
+    await on.until(lambda: [words for words in told if words not in " ".join(on.rows)] == [])
+    assert "begin" not in [order[0] for order in on.daemon.asked]
 
 
-async def test_every_problem_of_a_reload_is_shown(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.refuses = ProfileError("2 profiles are not valid.", problems=("a.yaml:3: x", "b.yaml:9: y"))
-        await on.press("2", "r")
-        assert "a.yaml:3: x" in on.text
-        assert "b.yaml:9: y" in on.text
+async def test_a_plan_that_fails_leaves_the_detail_unknown(on: Any) -> None:
 
+    async def plan(*, name: str) -> Plan:
+        raise AdmissionError("no")
 
-async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-
-        async def plan(*, name: str) -> Plan:
-            raise AdmissionError("no")
-
-        on.daemon.plan = plan
-        await on.press("2")
-        assert "fits now: -" in on.text
-
-
-async def test_pulling_tells_how_it_goes(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("2", "p")
-        assert on.daemon.asked == [("pull", box.gpt)]
-        assert "localhost/vllm:1: there" in on.text
+    on.daemon.plan = plan
+    await on.press("2")
+    assert "fits now: -" in on.text
 
 
 @pytest.mark.parametrize(("facts", "told", "asked"), [
+    ({}, "localhost/vllm:1: there", True),
     ({"weights": (ModelRef(hf="org/m"),)}, "Image there. Weights: `sparkdash pull {}` on the daemon's box.", True),
     ({"simulated": True}, "{} is simulated: there is nothing to fetch.", False),
-], ids=["weights", "simulated"])  # fmt: skip
-async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any, told: str, asked: bool) -> None:
+], ids=["image", "weights", "simulated"])  # fmt: skip
+async def test_a_pull_tells_how_it_goes_and_how_the_weights_come(
+    stage: Any, box: Any, facts: Any, told: str, asked: bool
+) -> None:
     """From another box the key fetches the image only; nothing is fetched of what is simulated."""
     world = box.snapshot()
-    profiles = tuple(p.model_copy(update=facts) if p.name == box.gpt else p for p in world.profiles)
+    profiles = tuple(p.model_copy(update=facts) if p.name == GPT else p for p in world.profiles)
     async with stage(world.model_copy(update={"profiles": profiles})) as on:
         await on.press("2", "p")
-        assert told.format(box.gpt) in on.text
-        assert on.daemon.asked == ([("pull", box.gpt)] if asked else [])
-
-
-async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("2", "j")
-        assert "fits: yes · needs 27 GiB of 95 GiB" in on.text
-        assert "after gpt-oss-120b leaves · load ~3m40s" in on.text
+        assert told.format(GPT) in on.text
+        assert on.daemon.asked == ([("pull", GPT)] if asked else [])
 
 
 async def test_an_engine_whose_file_was_edited_is_told_apart(stage: Any, box: Any) -> None:
@@ -329,53 +280,36 @@ async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) ->
         assert on.text.index(words) < on.text.index("stops")
 
 
-async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(stage: Any, box: Any) -> None:
+async def test_the_doctor_tells_what_is_well_in_one_line(stage: Any, box: Any) -> None:
+    well = tuple(Finding(name=name, status=Status.OK, evidence="Well.") for name in ("swap", "vm"))
     async with stage(box.snapshot()) as on:
-        on.daemon.diagnosis = Diagnosis(
-            findings=(
-                Finding(name="swap", status=Status.OK, evidence="None."),
-                Finding(name="linger", status=Status.WARN, evidence="Engines end.", fix="loginctl enable-linger"),
-                Finding(name="cdi", status=Status.FAIL, evidence="No CDI spec.", fix="sudo nvidia-ctk cdi generate"),
-                Finding(name="vm", status=Status.OK, evidence="Well."),
-            )
-        )
+        on.daemon.diagnosis = Diagnosis(findings=well)
         await on.press("D")
         assert on.daemon.asked == [("doctor",)]
-        assert "1 fail  1 warn  2 ok" in on.text
-        places = [on.text.index(words) for words in ("No CDI spec.", "→ sudo nvidia-ctk", "Engines end.", "swap, vm")]
-        assert places == sorted(places)
+        assert any("ok swap, vm" in row for row in on.rows)
 
 
-async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
-        await on.press("D")
-        assert "The demo's box is simulated." in on.text
+async def test_a_dialog_is_whole_in_a_narrow_terminal(on: Any) -> None:
+    await on.press("2", "j", "s")
+    await on.pilot.resize_terminal(50, 30)
+    await on.settle()
+    assert "…" not in "".join(line for line in on.lines if line.startswith(("╭ switch", "│ stops", "│ fits")))
+    assert "stops gpt-oss-120b: 2 requests in flight may" in on.rows
+    assert "finish" in on.rows
+    await on.press("escape", "question_mark")
+    assert "move; page up and down; the" in on.text
+    assert not any(line.startswith("│") and "…" in line for line in on.lines)
 
 
-async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "s")
-        await on.pilot.resize_terminal(50, 30)
-        await on.settle()
-        assert "…" not in "".join(line for line in on.lines if line.startswith(("╭ switch", "│ stops", "│ fits")))
-        assert "stops gpt-oss-120b: 2 requests in flight may" in on.rows
-        assert "finish" in on.rows
-        await on.press("escape", "question_mark")
-        assert "move; page up and down; the" in on.text
-        assert not any(line.startswith("│") and "…" in line for line in on.lines)
-
-
-async def test_a_dialog_longer_than_the_screen_scrolls(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.daemon.diagnosis = Diagnosis(
-            findings=tuple(Finding(name=f"check-{n}", status=Status.NOTE, evidence=f"Seen {n}.") for n in range(20))
-        )
-        await on.press("D")
-        assert "Seen 0." in on.text
-        assert "Seen 19." not in on.text
-        await on.press("j", "pagedown", "end")
-        assert "Seen 0." not in on.text
-        assert "Seen 19." in on.text
-        await on.press("k", "pageup", "home")
-        assert "Seen 0." in on.text
+async def test_a_dialog_longer_than_the_screen_scrolls(on: Any) -> None:
+    on.daemon.diagnosis = Diagnosis(
+        findings=tuple(Finding(name=f"check-{n}", status=Status.NOTE, evidence=f"Seen {n}.") for n in range(20))
+    )
+    await on.press("D")
+    assert "Seen 0." in on.text
+    assert "Seen 19." not in on.text
+    await on.press("j", "pagedown", "end")
+    assert "Seen 0." not in on.text
+    assert "Seen 19." in on.text
+    await on.press("k", "pageup", "home")
+    assert "Seen 0." in on.text

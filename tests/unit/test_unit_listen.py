@@ -20,7 +20,6 @@ from sparkdash.wire import RequestChannel, ResponseHeaders
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
-    """The error says which address and which flag."""
     first = listen.bind_tcp("127.0.0.1", 0)
     port = first.getsockname()[1]
     with first, pytest.raises(HostError) as caught:
@@ -46,7 +45,6 @@ async def test_small_pieces_leave_at_once() -> None:
 
 
 def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
-    """The lock's text reaches the person who started the second."""
     with listen.hold_daemon_lock(tmp_path) as name:
         name("pid 7, http://127.0.0.1:8484")
         with pytest.raises(DaemonError, match="pid 7"), listen.hold_daemon_lock(tmp_path):
@@ -68,34 +66,23 @@ def test_a_lock_on_a_full_disk_holds_and_names_nobody(tmp_path: Path, monkeypatc
             pytest.fail("two daemons held one lock")
 
 
-def test_the_socket_is_for_this_user_only(tmp_path: Path) -> None:
-    """Mode 0600: whoever can open it may control the daemon."""
-    with listen.bind_unix(tmp_path / listen.SOCKET_NAME) as sock:
-        assert sock.getsockname() == str(tmp_path / listen.SOCKET_NAME)
-        assert stat.S_IMODE((tmp_path / listen.SOCKET_NAME).stat().st_mode) == 0o600
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """A file where the folder should be: no traceback, and the variable that names another place."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HostError) as caught, listen.hold_daemon_lock(tmp_path / "file" / "run"):
-        pytest.fail("there was no folder to lock")
-    assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
-
-
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 def test_the_address_is_one_that_clients_can_use(host: str, shown: str) -> None:
     with listen.bind_tcp(host, 0) as sock:
         assert listen.root_url(sock) == f"http://{shown}:{sock.getsockname()[1]}"
 
 
-def test_a_folder_whose_name_is_too_long_for_a_socket_is_told(tmp_path: Path) -> None:
-    """The system's limit of 107 bytes, and the variable that names another place."""
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    """The system's limit of 107 bytes for a socket, a file where the folder should be: the variable names another place."""
     folder = tmp_path / ("x" * 110)
     folder.mkdir()
-    with pytest.raises(HostError, match="too long") as caught:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="too long") as long:
         listen.bind_unix(folder / listen.SOCKET_NAME)
-    assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
+    with pytest.raises(HostError) as unmade, listen.hold_daemon_lock(tmp_path / "file" / "run"):
+        pytest.fail("there was no folder to lock")
+    for caught in (long, unmade):
+        assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
 
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -112,7 +99,9 @@ async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> 
     tls = listen.Tls(TLS / "cert.pem", TLS / "key.pem")
     server, tcp = listen.Server(_hello, tls), listen.bind_tcp("127.0.0.1", 0)
     url = listen.root_url(tcp, tls)
-    serving = asyncio.create_task(server.serve(sockets=[tcp, listen.bind_unix(tmp_path / listen.SOCKET_NAME)]))
+    unix = listen.bind_unix(tmp_path / listen.SOCKET_NAME)
+    assert stat.S_IMODE((tmp_path / listen.SOCKET_NAME).stat().st_mode) == 0o600, "who opens it controls the daemon"
+    serving = asyncio.create_task(server.serve(sockets=[tcp, unix]))
     by_socket = httpx.AsyncHTTPTransport(uds=str(tmp_path / listen.SOCKET_NAME), verify=False)
     trusted = ssl.create_default_context(cafile=tls.cert)
     async with (
@@ -140,7 +129,6 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int, refuse
 
 
 def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    """Not there, or not of that key: before anything is bound."""
     (tmp_path / "key.pem").write_text("nonsense")
     for cert, key in ((tmp_path / "no.pem", TLS / "key.pem"), (TLS / "cert.pem", tmp_path / "key.pem")):
         with pytest.raises(HostError, match="cannot serve https") as caught:

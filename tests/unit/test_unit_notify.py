@@ -34,7 +34,6 @@ async def hears(door: socket.socket) -> str:
 
 
 async def test_ready_pings_and_stopping_come_in_their_order(systemd: socket.socket) -> None:
-    """READY with the status, WATCHDOG while the loop turns, STOPPING at the end and nothing after it."""
     stop = asyncio.Event()
     task = asyncio.create_task(Notifier(systemd.getsockname(), 0.02).attend(stop.wait(), "serving x"))
     assert await hears(systemd) == "READY=1\nSTATUS=serving x"
@@ -49,7 +48,6 @@ async def test_ready_pings_and_stopping_come_in_their_order(systemd: socket.sock
 
 
 async def test_a_stuck_loop_sends_no_ping(systemd: socket.socket) -> None:
-    """The pings are the loop's own: while it is blocked, nothing comes."""
     stop = asyncio.Event()
     task = asyncio.create_task(Notifier(systemd.getsockname(), 0.01).attend(stop.wait(), "x"))
     assert "READY=1" in await hears(systemd)
@@ -69,16 +67,6 @@ def _drain(door: socket.socket) -> list[str]:
             found.append(heard(door))
     except BlockingIOError:
         return found
-
-
-async def test_without_a_watchdog_there_are_no_pings(systemd: socket.socket) -> None:
-    """A unit without WatchdogSec costs no wake-up."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(Notifier(systemd.getsockname()).attend(stop.wait(), "x"))
-    assert "READY=1" in await hears(systemd)
-    stop.set()
-    await task
-    assert heard(systemd) == "STOPPING=1"
 
 
 async def test_a_daemon_that_crashes_says_that_it_stops(systemd: socket.socket) -> None:

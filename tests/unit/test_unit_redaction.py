@@ -49,7 +49,6 @@ def test_a_variable_holds_a_secret_by_its_name_or_its_value(name: str, value: st
     ],
 )  # fmt: skip
 def test_placeholders_numbers_and_paths_are_no_secrets(name: str, value: str) -> None:
-    """A profile with one of these starts as before."""
     assert not is_secret(value, name, is_secret_variable)
 
 
@@ -81,7 +80,6 @@ def test_a_profile_is_shown_without_its_secrets_silenced_or_not() -> None:
 
 
 def test_the_first_secret_is_named_by_its_place_unless_it_is_silenced() -> None:
-    """A refusal to start says so."""
     assert secret_at(LITERAL.replace(silence={})) == "env.HF_TOKEN"
     assert secret_at(LITERAL) is None
 

@@ -1,28 +1,30 @@
-"""The owner's settings file."""
+"""The owner's settings file: read, listed for screens, changed by a value, and edited while the daemon runs."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
 from sparkdash import settings
+from sparkdash.daemon.config_file import LIVE, SettingsReader, change_setting, compare_settings, list_settings
+from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
-
-
-def test_defaults_hold_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing needs to be written to begin."""
-    monkeypatch.delenv("SPARKDASH_PORT")
-    assert settings.load_settings().port == settings.DEFAULT_PORT
+from sparkdash.settings import Policy, Settings, load_settings, set_toml_value
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Defaults hold without a file: nothing needs to be written to begin."""
     file = tmp_path / "config.toml"
     file.write_text("port = 1\nreserve_gib = 4.5\n")
     monkeypatch.setenv("SPARKDASH_PORT", "2")
     assert settings.load_settings(file).port == 2
     assert settings.load_settings(file, port=3).port == 3
     assert settings.load_settings(file).reserve_gib == 4.5
+    monkeypatch.delenv("SPARKDASH_PORT")
+    assert settings.load_settings().port == settings.DEFAULT_PORT
 
 
 @pytest.mark.parametrize(
@@ -40,21 +42,12 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
 def test_an_unknown_key_is_named_with_the_known_ones_of_its_table(
     tmp_path: Path, text: str, named: str, known: str
 ) -> None:
-    """A misspelt key is an error, not a silent default."""
     file = tmp_path / "config.toml"
     file.write_text(text)
     with pytest.raises(ProfileError) as caught:
         settings.load_settings(file)
     assert f"{named}: unknown key" in caught.value.message
     assert known in (caught.value.hint or "")
-
-
-def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
-    """The parser's own line number reaches the owner."""
-    file = tmp_path / "config.toml"
-    file.write_text("port = \n")
-    with pytest.raises(ProfileError, match="line 1"):
-        settings.load_settings(file)
 
 
 @pytest.mark.parametrize(
@@ -68,16 +61,18 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
         (b"[any]\nx = []", "any.x: must be a list of at least 1"),
         (b"hf_home = 3", "hf_home: must be a path"),
         (b"# caf\xe9\n", "cannot be read: 'utf-8' codec"),
+        (b"port = \n", "line 1"),
+        (b'tls_cert = "cert.pem"', "tls_key is missing"),
     ],
 )
 def test_what_would_fail_much_later_is_refused(tmp_path: Path, text: bytes, words: str) -> None:
-    """No port for any engine, a reserve that no box has: told when the file is read, and without a list of keys."""
+    """No port for any engine, a reserve that no box has, a certificate without its key: told when the file is read."""
     file = tmp_path / "config.toml"
     file.write_bytes(text)
     with pytest.raises(ProfileError) as caught:
         settings.load_settings(file)
     assert words in caught.value.message
-    assert caught.value.hint is None
+    assert "Known keys" not in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -88,14 +83,6 @@ def test_what_would_fail_much_later_is_refused(tmp_path: Path, text: bytes, word
 def test_what_is_beyond_loopback(host: str, beyond: bool) -> None:
     """A name may resolve to anything."""
     assert settings.load_settings(host=host).beyond_loopback is beyond
-
-
-def test_tls_needs_both_files(tmp_path: Path) -> None:
-    """A certificate alone is a mistake, not a reason to serve in clear text."""
-    file = tmp_path / "config.toml"
-    file.write_text('tls_cert = "cert.pem"\n')
-    with pytest.raises(ProfileError, match="tls_key is missing"):
-        settings.load_settings(file)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +112,152 @@ def test_a_policy_holds_for_a_profile_or_its_family(tmp_path: Path) -> None:
     own = found.policy_of("qwen/eagle3")
     assert (own.pinned, own.idle_ttl_s, own.max_concurrency) == (False, 60, 2)
     assert found.policy_of("gpt") == settings.Policy(idle_ttl_s=600)
+
+
+def test_every_setting_has_a_meaning_and_a_default(tmp_path: Path) -> None:
+    now = Settings.model_validate({"any": {"pair": ["a", "b"]}, "reserve_gib": 12})
+    found = list_settings(tmp_path / "config.toml", now, Settings)
+    rows = {one.name: one for one in found.settings}
+    assert list(rows) == list(Settings.model_fields)
+    assert [name for name, row in rows.items() if not row.meaning] == []
+    assert (rows["reserve_gib"].value, rows["reserve_gib"].default, rows["reserve_gib"].waits) == ("12", "10", "10")
+    assert (rows["any"].value, rows["any"].editable) == ("pair", False)
+    assert rows["history"].value == "{ max_gib = 1 }"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        (["guard"], "warn", 'guard = "warn"\n'),
+        (["preload"], "a, b/c", 'preload = ["a", "b/c"]\n'),
+        (["drain_s"], "3", "drain_s = 3\n"),
+        (["history"], "{ max_gib = 2 }", "history = { max_gib = 2 }\n"),
+        (["policy", "a/b", "pinned"], "true", '\n[policy."a/b"]\npinned = true\n'),
+    ],
+)
+def test_a_value_is_written_as_a_person_types_it(tmp_path: Path, key: list[str], value: str, text: str) -> None:
+    """The comments stay, and the file can be read by the next daemon."""
+    file = tmp_path / "config.toml"
+    file.write_text("# mine\n", "utf-8")
+    change_setting(file, key, value)
+    assert file.read_text("utf-8") == "# mine\n" + text
+    load_settings(file)
+    change_setting(file, key, None)
+    assert load_settings(file) == Settings() or load_settings(file).policy_of("a/b") == Settings().policy_of("a/b")
+
+
+@pytest.mark.parametrize(("key", "value"), [(["guard"], "perhaps"), (["unknown"], "1"), (["port"], "99999")])
+def test_a_value_that_is_not_valid_changes_nothing(tmp_path: Path, key: list[str], value: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("# mine\n", "utf-8")
+    with pytest.raises(ProfileError, match=key[0]):
+        change_setting(file, key, value)
+    assert file.read_text("utf-8") == "# mine\n"
+
+
+TEXT = """\
+# my box
+
+reserve_gib = 10   # keep this
+ports = [
+  1,
+  2,
+]
+
+[policy."a/b"] # mine
+pinned = true  # yes
+
+[[hooks]]
+command = ["x"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "old", "new"),
+    [
+        (["reserve_gib"], "12", "reserve_gib = 10", "reserve_gib = 12"),
+        (["ports"], "[3]", "ports = [\n  1,\n  2,\n]", "ports = [3]"),
+        (["ports"], None, "ports = [\n  1,\n  2,\n]\n", ""),
+        (["drain_s"], "3", "  2,\n]\n", "  2,\n]\ndrain_s = 3\n"),
+        (["policy", "a/b", "idle_ttl_s"], "9", "# yes\n", "# yes\nidle_ttl_s = 9\n"),
+        (["policy", "a/b", "pinned"], None, "pinned = true  # yes\n", ""),
+        (["policy", "c", "pinned"], "true", "[[hooks]]", "[policy.c]\npinned = true\n[[hooks]]"),
+        (["absent"], None, "", ""),
+        (["reserve_gib"], "10", "", ""),
+    ],
+)
+def test_one_value_changes_and_the_rest_of_the_text_stays(
+    path: list[str], value: str | None, old: str, new: str
+) -> None:
+    assert set_toml_value(TEXT, path, value) == TEXT.replace(old, new, 1)
+
+
+def test_a_value_goes_below_the_head_of_a_file_without_any() -> None:
+    assert set_toml_value("# mine\n\n[sets]\n", ["a"], "1") == "# mine\na = 1\n\n[sets]\n"
+    assert set_toml_value("", ["a"], '"b"') == 'a = "b"\n'
+
+
+@pytest.mark.parametrize(("text", "new"), [("a.b = 1\n", "a.b = 2\n"), ("a = { b = 1 }\n", "a = { b = 2 }\n")])
+def test_dotted_keys_and_inline_tables_keep_their_layout(text: str, new: str) -> None:
+    assert set_toml_value(text, ["a", "b"], "2") == new
+
+
+def test_a_comment_within_the_old_value_is_not_lost() -> None:
+    with pytest.raises(ProfileError) as caught:
+        set_toml_value("x = [ # why\n 1 ]\n", ["x"], "2")
+    assert caught.value.code == "toml_layout"
+
+
+NOW = Settings()
+
+
+def test_policy_holds_at_once_and_what_the_daemon_was_built_with_waits() -> None:
+    read = Settings(reserve_gib=3, policy={"a": Policy(pinned=True)}, port=9000, body_s=5)
+    found = compare_settings(NOW, read)
+    assert (found.taken, found.waiting) == (("reserve_gib", "policy"), ("port", "body_s"))
+    assert found.settings == Settings(reserve_gib=3, policy={"a": Policy(pinned=True)})
+
+
+def test_a_guard_is_not_switched_off_or_on() -> None:
+    """The guard is a thread, begun with the daemon; `warn` and `act` are one word to it."""
+    assert compare_settings(NOW, Settings(guard="off")).waiting == ("guard",)
+    assert compare_settings(Settings(guard="off"), NOW).waiting == ("guard",)
+    assert compare_settings(NOW, Settings(guard="warn")).taken == ("guard",)
+
+
+def test_every_live_key_is_a_setting() -> None:
+    assert Settings.model_fields.keys() >= LIVE
+
+
+async def test_each_state_of_the_file_is_told_of_once() -> None:
+    """The file is read again whenever any profile is edited, too."""
+    told: list[Notice] = []
+    file: list[Settings | ProfileError] = [Settings(port=9000)]
+
+    def load() -> Settings:
+        if isinstance(file[0], ProfileError):
+            raise file[0]
+        return file[0]
+
+    rereading = SettingsReader(load, told.append)
+    assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
+    file[0] = ProfileError("config.toml: prot: unknown.", code="settings_invalid")
+    assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
+    file[0] = NOW
+    assert await rereading.read(NOW) is None
+    file[0] = Settings(reserve_gib=1)
+    assert await rereading.read(NOW) == file[0]
+    assert [notice.code for notice in told] == ["restart_needed", "settings_invalid", "settings_read"]
+    assert "port" in told[0].text
+    assert "The settings from before stay in force." in told[1].text
+
+
+async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
+    told: list[Notice] = []
+    file = tmp_path / "config.toml"
+    rereading = SettingsReader(lambda: load_settings(file), told.append)
+    assert await rereading.read(Settings(guard="warn", port=9000)) == Settings(port=9000)
+    assert [notice.text for notice in told] == [
+        "config.toml was edited: port will apply after a restart of the daemon.",
+        "The settings were read again, and apply now: guard.",
+    ]

@@ -16,7 +16,6 @@ def test_events_are_whole_wherever_the_network_cuts_them() -> None:
 
 
 def test_comments_and_cut_off_events_give_nothing() -> None:
-    """A keep-alive is no event, and half an event is none either."""
     assert list(Frames().feed(b": ping\n\nevent: fact\n\nevent: fact\ndata: {")) == []
 
 
@@ -28,6 +27,5 @@ def test_comments_and_cut_off_events_give_nothing() -> None:
     ([b"a\n\nb\n"], ["a", "", "b"]),
 ])  # fmt: skip
 def test_lines_survive_any_chunking(chunks: list[bytes], lines: list[str]) -> None:
-    """Lines end at newlines and carriage returns, characters are decoded whole, bytes that are no text are replaced."""
     reader = Lines()
     assert [line for chunk in chunks for line in reader.feed(chunk)] + list(reader.end()) == lines

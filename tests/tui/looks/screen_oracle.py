@@ -1,8 +1,4 @@
-"""Faults of a drawn screen, found in its text alone: open frames, cut figures, names that cannot be told apart.
-
-Owns: what must be on no screen, whatever it shows. Must not know: the agreed screens, sparkdash's modules.
-Pure.
-"""
+"""Faults of a drawn screen, found in its text alone: open frames, cut figures, names that cannot be told apart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Drawing of a state at several sizes: one app, resized.
-
-Owns: how a state comes onto the screen. Must not know: which states there are.
-"""
+"""Drawing of a state at several sizes: one app, resized."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ class State:
     """Text that the keys bring, where a worker brings it."""
     shows: tuple[str, ...] = ()
     """Texts that must be seen at every size."""
-    theme: str | None = None
     act: Callable[[Any, Any], None] | None = None
     """Done to the app before the keys: app and link in."""
     look: Callable[[Any], Any] | None = None
@@ -57,7 +53,7 @@ class Shot:
     """The app with a state on its screen."""
 
     def __init__(self, app: SparkdashApp, pilot: Pilot[None], daemon: Any, now: list[float]) -> None:
-        self.app, self.pilot, self._daemon, self._now = app, pilot, daemon, now
+        self.app, self.pilot, self.daemon, self._now = app, pilot, daemon, now
 
     @property
     def lines(self) -> list[str]:
@@ -70,13 +66,13 @@ class Shot:
             await self.pilot._wait_for_screen()
             self.app.screen._on_timer_update()  # Textual draws what changed by a timer
             now = self.lines
-            if now == before and not self._daemon.items.qsize() and not self.app._paint_wanted:
+            if now == before and not self.daemon.items.qsize() and not self.app._paint_wanted:
                 return
             before = now
 
-    async def until(self, text: str) -> None:
+    async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
-            while text not in " ".join(" ".join(self.lines).split()):
+            while not true():
                 await asyncio.sleep(0.01)
                 await self.settle()
 
@@ -94,19 +90,19 @@ class Shot:
     async def begin(self, state: State, box: Any) -> None:
         await self.settle()
         if state.act:
-            state.act(self.app, self._daemon)
+            state.act(self.app, self.daemon)
         for key in state.keys:
             await self.pilot.press(key)
             await self.settle()
         for item in state.then(box) if state.then else ():
-            self._daemon.tell(item)
+            self.daemon.tell(item)
         await self.settle()
         if state.later_s:
             self._now[0] += state.later_s
             self.app.want_paint()
             await self.settle()
         if state.until:
-            await self.until(state.until)
+            await self.until(lambda: state.until in " ".join(" ".join(self.lines).split()))
 
     def looked(self, size: tuple[int, int], shows: tuple[str, ...] = ()) -> Looked:
         snapshot, top = self.app.view.snapshot, self.app.screen
@@ -122,7 +118,7 @@ class Shot:
         if snapshot is not None:
             requests = (*snapshot.requests.values(), *snapshot.recent)
             names = {one.name for one in snapshot.profiles} | set(snapshot.engines) | {one.client for one in requests}
-            names |= {one.profile for one in requests} | {row.group for row in self._daemon.usage.rows}
+            names |= {one.profile for one in requests} | {row.group for row in self.daemon.usage.rows}
         return Looked(
             lines=self.lines, columns=size[0], rows=size[1], names=frozenset(names), over=over, shows=shows,
             engines=frozenset(snapshot.engines) if snapshot and over is None and _is_dashboard(top) else frozenset(),
@@ -135,22 +131,31 @@ def _is_dashboard(screen: Any) -> bool:
 
 
 @asynccontextmanager
+async def open_app(
+    daemon: Any, now: list[float], size: tuple[int, int], *items: Any, box: Any = None, **options: Any
+) -> AsyncIterator[tuple[SparkdashApp, Pilot[None]]]:
+    """Open the app on a screen of this size once its daemon has told these items; `now` is its clock."""
+    for item in items:
+        if item is not None:
+            daemon.tell(item)
+    open_box = (lambda: box) if box else None
+    app = SparkdashApp(lambda: daemon, daemon.address, clock=lambda: now[0], box=open_box, **options)
+    asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12
+    async with app.run_test(size=size) as pilot:
+        yield app, pilot
+
+
+@asynccontextmanager
 async def shot(state: State, box: Any, daemon: Any, theme: str | None = None) -> AsyncIterator[Shot]:
     now = [box.now]
     if state.prepare:
         state.prepare(box, daemon)
     told = state.told(box)
-    for item in told if isinstance(told, tuple) else (told,):
-        if item is not None:
-            daemon.tell(item)
+    items = told if isinstance(told, tuple) else (told,)
     looks = state.look(box) if state.look else None
-    app = SparkdashApp(
-        lambda: daemon, daemon.address, clock=lambda: now[0], paint_every_s=0.0, box=(lambda: looks) if looks else None
-    )
-    asyncio.get_running_loop().set_task_factory(eager.factory)
-    async with app.run_test(size=FIRST) as pilot:
-        if theme or state.theme:
-            app.action_look(theme or state.theme)
+    async with open_app(daemon, now, FIRST, *items, paint_every_s=0.0, box=looks) as (app, pilot):
+        if theme:
+            app.action_look(theme)
         on = Shot(app, pilot, daemon, now)
         await on.begin(state, box)
         yield on

@@ -1,7 +1,4 @@
-"""States of the other pages and of the dialogs above them.
-
-Owns: these states. Must not know: how they are drawn or compared.
-"""
+"""States of the other pages and of the dialogs above them."""
 
 from __future__ import annotations
 
@@ -26,8 +23,6 @@ from sparkdash.domain.history import (
 from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.request import RequestState
-from sparkdash.domain.swap import Plan
-from sparkdash.errors import AdmissionError
 from sparkdash.units import GIB
 
 
@@ -59,32 +54,13 @@ def with_past(box: Any, daemon: Any) -> None:
     """Forty past requests, swaps and events on the time line, usage by profile, and figures that wave."""
     rows = [past(box, f"p{i}", client=("codex", "aider", "open-webui")[i % 3], profile=(box.gpt, box.coder)[i % 2],
                  started_at=box.now - 100 * i, completion_tokens=17 * i) for i in range(1, 40)]  # fmt: skip
-    rows[2] = past(
-        box,
-        "p3",
-        state=RequestState.FAILED,
-        status=503,
-        error="engine_crash",
-        finish_reason=None,
-        completion_tokens=None,
-    )
+    failed = {"state": RequestState.FAILED, "status": 503, "error": "engine_crash", "finish_reason": None}
+    rows[2] = past(box, "p3", completion_tokens=None, **failed)
     daemon.past_requests = {None: PastRequests(requests=tuple(rows))}
     daemon.replayed = past(box, "r1", profile=box.coder, finish_reason="length", decode_tok_s=66.2)
     daemon.match = match_answers("abc", "abX")
-    swap = {
-        "kind": MarkKind.SWAP,
-        "profile": box.gpt,
-        "level": Level.INFO,
-        "code": "done",
-        "text": "gpt-oss-120b loaded in 40s",
-    }
-    kill = {
-        "kind": MarkKind.KILL,
-        "profile": box.eagle,
-        "level": Level.ERROR,
-        "code": "guard_kill",
-        "text": "The guard killed it.",
-    }
+    swap = {"kind": MarkKind.SWAP, "profile": box.gpt, "level": Level.INFO, "code": "done", "text": "loaded in 40s"}
+    kill = {"kind": MarkKind.KILL, "profile": box.eagle, "level": Level.ERROR, "code": "guard_kill", "text": "Killed."}
     daemon.marks = (
         TimelineMark(at=box.now - 80, until=box.now - 40, **swap), TimelineMark(at=box.now - 1800, until=box.now - 1500, **swap),
         TimelineMark(at=box.now - 2500, **kill),
@@ -118,7 +94,7 @@ def with_holders(box: Any, daemon: Any) -> None:
     held = (
         Holding(kind=Holder.ENGINE, name=box.gpt, bytes=78 * GIB, gpu_bytes=70 * GIB, host_bytes=8 * GIB, pid=4711, user="me"),
         Holding(kind=Holder.CONTAINER, name="somebody-elses-container-with-a-long-name", bytes=19 * GIB, what="vllm", pid=99, remedy="podman stop it"),
-        Holding(kind=Holder.PROGRAM, name="ブレンダー", bytes=2 * GIB, pid=99, user="me", remedy="kill 99"),
+        Holding(kind=Holder.PROGRAM, name="\x1b[2Jブレンダー", bytes=2 * GIB, pid=99, user="me", remedy="kill 99"),
         Holding(kind=Holder.KERNEL, name="kernel", bytes=GIB), Holding(kind=Holder.CACHE, name="cache", bytes=18 * GIB),
         Holding(kind=Holder.FREE, name="free", bytes=3 * GIB),
     )  # fmt: skip
@@ -141,11 +117,6 @@ def in_the_inventory(box: Any, daemon: Any) -> None:
     })  # fmt: skip
 
 
-def does_not_fit(box: Any, daemon: Any) -> None:
-    daemon.plans = {box.coder: Plan(profile=box.coder, needs_bytes=110 * GIB, available_bytes=95 * GIB, fits=False, expected_s=220.0,
-                                  held="the guard holds loads back for 2m10s more: 7.0 GiB available, 8.0 wanted")}  # fmt: skip
-
-
 def with_a_plan(box: Any, daemon: Any) -> None:
     daemon.run_plan = BenchPlan(
         suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
@@ -165,11 +136,6 @@ def log_of(box: Any, daemon: Any) -> None:
         "INFO Avg prompt throughput: 240.1 tokens/s, Avg generation throughput: 61.2 tokens/s, Running: 2 reqs, Waiting: 0 reqs",
         "INFO 終端: 読み込み完了、すべての要求を処理しています。" * 3,
     ]  # fmt: skip
-
-
-def refuses(box: Any, daemon: Any) -> None:
-    daemon.refuses = AdmissionError("The box is measured: run 20261121-200000-seeds holds it.", code="measuring",
-                                  hint="Wait for its end, or `sparkdash bench stop`.")  # fmt: skip
 
 
 def world(box: Any) -> Any:

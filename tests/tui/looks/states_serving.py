@@ -1,7 +1,4 @@
-"""States of the dashboard while engines serve: one to four of them, with and without figures, requests and marks.
-
-Owns: these states. Must not know: how they are drawn or compared.
-"""
+"""States of the dashboard while engines serve: one to four of them, with and without figures, requests and marks."""
 
 from __future__ import annotations
 
@@ -255,6 +252,4 @@ STATES = {
     "wide-names": State(wide_names),
     "simulated": State(simulated, shows=("SIMULATED",)),
     "low-power": State(low_power),
-    "light": State(at_work, prepare=minutes_before, theme="light"),
-    "no-color": State(several, prepare=minutes_before, theme="plain"),
 }

@@ -1,7 +1,4 @@
-"""States of the dashboard while something loads, fails, is held back, or cannot be reached.
-
-Owns: these states. Must not know: how they are drawn or compared.
-"""
+"""States of the dashboard while something loads, fails, is held back, or cannot be reached."""
 
 from __future__ import annotations
 
