@@ -89,11 +89,20 @@ def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint
     assert (beyond.code, "422 GiB of KV cache, and a box has 121.7" in beyond.err) == (2, True)
 
 
-def test_the_cache_of_a_short_context_holds_no_more_than_four_requests_can_fill(
-    sparkdash: Run, checkpoint: Checkpoint
+@pytest.mark.parametrize(
+    ("change", "told", "not_told"),
+    [
+        ({"max_position_embeddings": 4096}, "# 16.4k tokens, ", "variants"),
+        ({"layer_types": ["odd"] * 4}, "gpu-memory-utilization: 0.85\n", "kv-cache-memory-bytes"),
+    ],
+    ids=["a short context has a cache for four requests", "unknown layers get a share of the box"],
+)
+def test_the_cache_follows_what_is_known_of_the_model(
+    sparkdash: Run, checkpoint: Checkpoint, change: dict[str, Any], told: str, not_told: str
 ) -> None:
-    short = str(checkpoint(TENSORS, QWEN | {"max_position_embeddings": 4096}))
-    assert "# 16.4k tokens, " in sparkdash("profiles", "new", short, "--name", "short").out
+    done = sparkdash("profiles", "new", str(checkpoint(TENSORS, QWEN | change)), "--name", "m")
+    assert told in done.out
+    assert not_told not in done.out
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -103,13 +112,6 @@ def test_a_box_that_is_too_small_is_told_so(
     monkeypatch.setattr(local, "box_bytes", lambda: 8 * 2**30)
     done = sparkdash("profiles", "new", str(checkpoint(TENSORS, QWEN)), "--engine", engine)
     assert (done.code, "sparkdash will refuse to start it" in done.err) == (0, True)
-
-
-def test_a_model_of_unknown_layers_gets_a_share_of_the_box(sparkdash: Run, checkpoint: Checkpoint) -> None:
-    odd = QWEN | {"layer_types": ["odd"] * 4}
-    told = sparkdash("profiles", "new", str(checkpoint(TENSORS, odd)), "--name", "odd").out
-    assert "gpu-memory-utilization: 0.85\n" in told
-    assert "kv-cache-memory-bytes" not in told
 
 
 @pytest.mark.parametrize(("config", "tensors", "backend"), [

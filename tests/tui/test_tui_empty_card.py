@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.node import Diagnosis, Finding, Status
-from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import ProfileError
 from sparkdash.tui.first_run import BoxFindings, RunningServer, fitting
+from sparkdash.units import GIB
 
-GIB = 2**30
 OLLAMA = RunningServer("Ollama", "http://127.0.0.1:11434", ("qwen3-8b", "gemma4-4b", "phi-4"))
-
-
-def profile(gib: float | None, *, nodes: int = 1, cannot_run: str | None = None, kind: str = "vllm") -> Any:
-    needs = None if gib is None else int(gib * GIB)
-    return ProfileSummary.model_construct(
-        needs_bytes=needs, nodes=nodes, cannot_run=cannot_run, engine=EngineKind(kind)
-    )
-
-
-def snapshot(*profiles: Any, known: bool = True) -> Any:
-    memory = SimpleNamespace(total=120 * GIB, reserve=10 * GIB) if known else None
-    return SimpleNamespace(profiles=profiles, sample=SimpleNamespace(memory=memory))
 
 
 class WatchedBox:
@@ -57,12 +44,19 @@ class WatchedBox:
         self.done.append(("run", command))
 
 
-def test_profiles_that_fit_beside_the_reserve_are_counted() -> None:
+def test_profiles_that_fit_beside_the_reserve_are_counted(box: Any) -> None:
     """Profiles of unknown need, for two boxes, of another program, or that cannot run are not; without figures none is."""
-    able = profile(110)
-    listed = (able, profile(111), profile(None), profile(20, nodes=2), profile(20, cannot_run="why"))
-    assert fitting(snapshot(*listed, profile(0, kind="openai"))) == [able]
-    assert fitting(snapshot(profile(1), known=False)) is None
+    able, other = box.profile("able", needs_bytes=111 * GIB), {"nodes": 2, "needs_bytes": GIB}
+    changes = (
+        {"needs_bytes": 112 * GIB},
+        {"needs_bytes": None},
+        other,
+        {"cannot_run": "why"},
+        {"engine": EngineKind.OPENAI},
+    )
+    unable = [box.profile(f"p{number}", **change) for number, change in enumerate(changes)]
+    assert fitting(box.snapshot(profiles=(able, *unable))) == [able]
+    assert fitting(box.snapshot(profiles=(able,), sample=None)) is None
 
 
 async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: Any, daemon: Any) -> None:

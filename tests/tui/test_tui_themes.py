@@ -115,12 +115,8 @@ def test_choices_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     assert blocked.theme is None
 
 
-def test_without_colour_the_row_of_the_cursor_is_reversed_and_never_dim() -> None:
+def test_without_colour_the_cursors_row_is_reversed_and_charts_are_dim_beside_the_large_figure() -> None:
     looks = theme.styles_for("plain")
     assert all(looks[style, True].reverse and not looks[style, True].dim for style in Style)
-
-
-def test_without_colour_bars_and_charts_are_dim_beside_the_large_figure() -> None:
-    looks = theme.styles_for("plain")
     assert looks[Style.STRONG, False].bold
     assert all(looks[style, False].dim for style in (Style.TRACE, Style.FILL, Style.FAINT))

@@ -33,28 +33,18 @@ LITERAL = Profile(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("HF_TOKEN", TOKEN), ("VLLM_API_KEY", "hunter2"), ("DB_PASSWORD", "x y"), ("ANY", f"Bearer {TOKEN}")],
-)
-def test_a_variable_holds_a_secret_by_its_name_or_its_value(name: str, value: str) -> None:
-    """Not every token has a form that is known, and not every variable a telling name."""
-    assert is_secret(value, name, is_secret_variable)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "secret"),
     [
-        ("OPENAI_API_KEY", "none"), ("OPENAI_API_KEY", "EMPTY"), ("MAX_TOKEN_COUNT", "4096"), ("SSL_KEY", "/etc/key.pem"),
-        ("TOKENIZERS_PARALLELISM", "yes"), ("MODEL_KEY", "{target}"), ("VLLM_MODEL", "sk-small"),
+        ("HF_TOKEN", TOKEN, True), ("VLLM_API_KEY", "hunter2", True), ("DB_PASSWORD", "x y", True), ("ANY", f"Bearer {TOKEN}", True),
+        ("OPENAI_API_KEY", "none", False), ("OPENAI_API_KEY", "EMPTY", False), ("MAX_TOKEN_COUNT", "4096", False),
+        ("SSL_KEY", "/etc/key.pem", False), ("TOKENIZERS_PARALLELISM", "yes", False), ("MODEL_KEY", "{target}", False),
+        ("VLLM_MODEL", "sk-small", False), ("stop-token", "<eos>", False), ("api-key", "letmein", True),
     ],
 )  # fmt: skip
-def test_placeholders_numbers_and_paths_are_no_secrets(name: str, value: str) -> None:
-    assert not is_secret(value, name, is_secret_variable)
-
-
-def test_flags_of_engines_that_speak_of_tokens_are_no_secrets() -> None:
-    assert not is_secret("<eos>", "stop-token", is_secret_flag)
-    assert is_secret("letmein", "api-key", is_secret_flag)
+def test_a_variable_or_flag_holds_a_secret_by_its_name_or_its_value(name: str, value: str, *, secret: bool) -> None:
+    """Not every token has a form that is known, nor every variable a telling name; placeholders and paths are none."""
+    by_name = is_secret_flag if name.islower() else is_secret_variable
+    assert is_secret(value, name, by_name) is secret
 
 
 def test_a_text_keeps_everything_but_the_secret() -> None:
