@@ -54,21 +54,16 @@ def test_publish_numbers_and_dates_every_fact() -> None:
     assert told.model_copy(update={"at": None}) == event.fact
 
 
-async def test_a_newcomer_starts_with_the_present() -> None:
-    bus = new_bus()
+async def reading(bus: Bus) -> Reader:
+    """A reader that has the present."""
     reader = Reader(bus)
-    bus.publish(notice("early"))
     await reader.read()
-    bus.publish(notice("late"))
-    await reader.read()
-    assert [type(item) for item in reader.got] == [Snapshot, Event]
-    assert reader.world == bus.snapshot
+    return reader
 
 
 async def test_an_overflow_is_a_resync_not_a_gap() -> None:
     bus = new_bus()
-    reader = Reader(bus)
-    await reader.read()
+    reader = await reading(bus)
     for _ in range(QUEUE + 1):
         bus.publish(notice())
     await reader.read()
@@ -80,8 +75,7 @@ async def test_an_overflow_is_a_resync_not_a_gap() -> None:
 
 async def test_of_samples_only_the_newest_waits() -> None:
     bus = new_bus()
-    reader = Reader(bus)
-    await reader.read()
+    reader = await reading(bus)
     for at in range(3 * QUEUE):
         bus.publish(sample(float(at)))
     await reader.read()
@@ -143,14 +137,9 @@ STEPS: Any = st.lists(st.sampled_from(["fact", "sample", "read", "burst"]), max_
 
 @given(STEPS)
 @settings(max_examples=100, deadline=None)
-def test_what_is_read_always_adds_up(steps: list[str]) -> None:
-    asyncio.run(_adds_up(steps))
-
-
-async def _adds_up(steps: list[str]) -> None:
+async def test_what_is_read_always_adds_up(steps: list[str]) -> None:
     bus = new_bus()
-    reader = Reader(bus)
-    await reader.read()
+    reader = await reading(bus)
     for step in steps:
         match step:
             case "fact":

@@ -48,30 +48,39 @@ def test_every_step_is_proposed_in_order() -> None:
     assert [one.step for one in propose(state())] == list(SetupStep)
 
 
-def test_the_profile_that_the_owner_names_comes_first() -> None:
-    a, b = summary("a", serves=("big",)), summary("b")
-    here = {"b": stock("b", image=True, weights=True)}
-    assert first_profile(state(a, b, stock=here, chosen="big")) == (a, "you named it")
-    assert first_profile(state(a, b, stock=here, chosen="c")) is None
-    assert "no profile is called 'c'" in proposal(state(a, b, chosen="c"), SetupStep.MODEL).found
+KNOWN, LARGE, SMALL = summary("gpt-oss-20b"), summary("large"), summary("small", needs_bytes=5 * GIB)
+SPEECH = summary("speech", needs_bytes=3 * GIB)
+BOTH = {name: stock(name, image=True, weights=True) for name in ("large", "small")}
+SMALLEST = (SMALL, "the smallest that can be pulled")
 
 
-def test_a_profile_whose_files_are_here_is_preferred_to_one_that_must_be_fetched() -> None:
-    a, b, c = summary("gpt-oss-20b"), summary("b", needs_bytes=30 * GIB), summary("c")
-    whole = {name: stock(name, image=True, weights=True) for name in ("b", "c")}
-    chosen = first_profile(state(a, b, c, stock=whole))
-    assert chosen == (b, "its image and weights are on this box")
-    half = first_profile(state(a, b, c, stock={"c": stock("c", image=False, weights=True)}))
-    assert half == (c, "its weights are on this box")
+@pytest.mark.parametrize(
+    ("profiles", "facts", "chosen"),
+    [
+        ((KNOWN, LARGE), {"stock": BOTH, "chosen": "gpt-oss-20b"}, (KNOWN, "you named it")),
+        ((KNOWN, LARGE), {"stock": BOTH, "chosen": "c"}, None),
+        ((KNOWN, SMALL, LARGE), {"stock": BOTH}, (LARGE, "its image and weights are on this box")),
+        (
+            (KNOWN, SMALL, LARGE),
+            {"stock": {"large": stock("large", image=False, weights=True)}},
+            (LARGE, "its weights are on this box"),
+        ),
+        ((LARGE, SMALL, KNOWN), {}, (KNOWN, "a model that suits this box well and is fetched quickly")),
+        ((LARGE, SMALL, KNOWN.replace(image="localhost/built:1")), {}, SMALLEST),
+        ((KNOWN, SMALL), {"box_bytes": 24 * GIB, "reserve_bytes": 10 * GIB}, SMALLEST),
+        ((SPEECH, SMALL), {"without_text": {"speech"}}, SMALLEST),
+    ],
+    ids=[
+        "named by the owner", "a name that nothing has", "files that are here", "weights that are here",
+        "a fresh box", "an image that nothing publishes", "beside the reserve", "no text",
+    ],
+)  # fmt: skip
+def test_the_profile_to_begin_with(profiles: Any, facts: dict[str, Any], chosen: Any) -> None:
+    assert first_profile(state(*profiles, **facts)) == chosen
 
 
-def test_a_fresh_box_begins_with_the_known_profile_else_with_the_smallest() -> None:
-    """An image that nothing publishes cannot be pulled."""
-    local = summary("gpt-oss-20b", image="localhost/built:1")
-    large, small = summary("large"), summary("small", needs_bytes=5 * GIB)
-    assert first_profile(state(large, small, summary("gpt-oss-20b"))) is not None
-    assert first_profile(state(large, small, summary("gpt-oss-20b")))[0].name == "gpt-oss-20b"  # type: ignore[index]
-    assert first_profile(state(large, small, local)) == (small, "the smallest that can be pulled")
+def test_a_name_that_no_profile_has_is_told() -> None:
+    assert "no profile is called 'c'" in proposal(state(KNOWN, chosen="c"), SetupStep.MODEL).found
 
 
 @pytest.mark.parametrize(
@@ -147,12 +156,9 @@ def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:
 
 def test_a_configuration_is_imported_once() -> None:
     files = (FoundFile("llama-swap", "/x/config.yaml"),)
-    found = state(discovered=Discovered(files=files))
-    assert proposal(found, SetupStep.IMPORT).outlook is StepOutlook.PROPOSED
-    assert (
-        proposal(state(discovered=Discovered(files=files), origins=["config.yaml"]), SetupStep.IMPORT).outlook
-        is StepOutlook.DONE
-    )
+    for origins, outlook in (([], StepOutlook.PROPOSED), (["config.yaml"], StepOutlook.DONE)):
+        found = state(discovered=Discovered(files=files), origins=origins)
+        assert proposal(found, SetupStep.IMPORT).outlook is outlook
 
 
 @pytest.mark.parametrize(("service", "outlook"), [(None, "nothing"), (False, "proposed"), (True, "done")])
@@ -177,10 +183,8 @@ def test_a_server_that_will_be_attached_saves_the_download() -> None:
     shown = {one.step: one for one in propose(found, attaches=True)}
     assert shown[SetupStep.MODEL].outlook is StepOutlook.NOTHING
     assert shown[SetupStep.MODEL].found == "nothing to fetch: a server has qwen3-8b already"
-    assert (shown[SetupStep.FIRST_TOKEN].subjects, shown[SetupStep.FIRST_TOKEN].found) == (
-        ("qwen3-8b",),
-        "asks qwen3-8b for one word",
-    )
+    assert shown[SetupStep.FIRST_TOKEN].subjects == ("qwen3-8b",)
+    assert shown[SetupStep.FIRST_TOKEN].found == "asks qwen3-8b for one word"
     assert proposal(found, SetupStep.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
     named = state(summary("gpt-oss-20b"), discovered=Discovered(servers=(OLLAMA,)), chosen="gpt-oss-20b")
     assert propose(named, attaches=True) == propose(named)
@@ -188,10 +192,7 @@ def test_a_server_that_will_be_attached_saves_the_download() -> None:
 
 def test_a_profile_that_fits_only_into_the_reserve_is_not_proposed() -> None:
     """The start would be refused after the download."""
-    large, small = summary("gpt-oss-20b", needs_bytes=23 * GIB), summary("small", needs_bytes=5 * GIB)
-    box = {"box_bytes": 24 * GIB, "reserve_bytes": 10 * GIB}
-    assert first_profile(state(large, small, **box)) == (small, "the smallest that can be pulled")
-    found = proposal(state(large, **box), SetupStep.MODEL)
+    found = proposal(state(LARGE, box_bytes=24 * GIB, reserve_bytes=10 * GIB), SetupStep.MODEL)
     assert found.outlook is StepOutlook.NOTHING
     assert found.found.endswith("fits into the 24.0 GiB of this box beside the reserve of 10.0 GiB")
 
@@ -201,12 +202,6 @@ def test_for_a_simulated_daemon_nothing_is_fetched_and_no_client_is_changed_unas
     assert proposal(found, SetupStep.MODEL).outlook is StepOutlook.NOTHING
     clients = proposal(found, SetupStep.CLIENTS)
     assert (clients.outlook, clients.found) == (StepOutlook.OFFERED, "found here: codex; the daemon is simulated")
-
-
-def test_a_model_that_writes_no_text_is_no_beginning() -> None:
-    """A first token is asked for: speech and embeddings give none."""
-    speech, chat = summary("speech", needs_bytes=3 * GIB), summary("chat")
-    assert first_profile(state(speech, chat, without_text={"speech"})) == (chat, "the smallest that can be pulled")
 
 
 def test_an_attached_model_replaces_no_other_profile() -> None:

@@ -217,8 +217,7 @@ def test_a_counter_that_begins_anew_with_each_daemon_is_added_up(past: Past) -> 
     assert usage.read_usage(past.database, narrowed).busy_wh is None
 
 
-async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(path: Path) -> None:
     async with Store.opened(path, lambda _: None) as store:
         for at in range(START, START + 100):
             store.record_sample(sample(at))
@@ -259,8 +258,7 @@ def at_rest(told: Sample) -> Sample:
     return told.replace(engines={name: one.replace(values=values) for name, one in told.engines.items()})
 
 
-async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_figures_that_cannot_be_written_cost_no_request(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
@@ -277,10 +275,9 @@ async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, mo
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_request_that_ends_as_a_sample_is_about_to_be_written_is_recorded_on_either_event_loop(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+    path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """uvloop's handle of a call without delay does not tell its time."""
-    path = tmp_path / "sparkdash.db"
 
     async def recorded() -> None:
         async with Store.opened(path, lambda _: None) as store:

@@ -137,8 +137,7 @@ async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
     assert store.expected_s("") is None
 
 
-async def test_figures_are_in_the_file_without_a_later_sample(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_figures_are_in_the_file_without_a_later_sample(path: Path) -> None:
     async with Store.opened(path, lambda _: None) as store, asyncio.timeout(60):
         store.record_sample(sample(START, None))
         store.record_sample(sample(START + 1))
@@ -147,8 +146,8 @@ async def test_figures_are_in_the_file_without_a_later_sample(tmp_path: Path) ->
     assert stored.rows(path, "SELECT DISTINCT start FROM history_seconds") == [(START,), (START + 1,)]
 
 
-async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_it(tmp_path: Path) -> None:
-    path, swaps = tmp_path / "sparkdash.db", [swap(str(n), 30 + n) for n in (100, 200)]
+async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_it(path: Path) -> None:
+    swaps = [swap(str(n), 30 + n) for n in (100, 200)]
     notice = Notice(level=Level.INFO, code="x", text="It happened.", at=5.0)
     async with Store.opened(path, lambda _: None) as store:
         for one in PAST:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded import START, asked
@@ -82,47 +83,37 @@ def compare(report: UsageReport, made: Sequence[Request], name: Callable[[Reques
     same(report.total, made)
 
 
+MADE = traffic(3000, 5 * DAY)
+EVERYTHING: dict[str, Any] = {"since": START, "until": START + 6 * DAY}
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def database(path: Path) -> Iterator[sqlite3.Connection]:
     """Five days of traffic."""
-    with closing(schema.connect(tmp_path / "past.db")) as made:
-        for statement, row in sums_of(traffic(3000, 5 * DAY)):
+    with closing(schema.connect(path)) as made:
+        for statement, row in sums_of(MADE):
             made.execute(statement, row)
         yield made
 
 
 def test_every_group_equals_the_requests_themselves(database: sqlite3.Connection) -> None:
-    made = traffic(3000, 5 * DAY)
-    everything = {"since": START, "until": START + 6 * DAY}
-    for by, name in (
-        ("profile", lambda one: one.profile),
-        ("client", lambda one: one.client),
-        ("key", lambda one: one.key or ""),
-    ):
-        report = usage.read_usage(database, UsageSelection(by=by, **everything))
-        compare(report, made, name)
+    for by in ("profile", "client", "key"):
+        report = usage.read_usage(database, UsageSelection(by=by, **EVERYTHING))
+        compare(report, MADE, lambda one, by=by: getattr(one, by) or "")
         assert [row.requests for row in report.rows] == sorted((row.requests for row in report.rows), reverse=True)
 
 
 def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
-    made = traffic(3000, 5 * DAY)
     for offset in (0, 2 * HOUR, -7 * HOUR):
-
-        def day(one: Request, offset: int = offset) -> str:
-            number = ((one.finished_at or 0) + offset) // DAY
-            return str(1 + int(number))
-
-        report = usage.read_usage(
-            database, UsageSelection(by="day", since=START, until=START + 6 * DAY, offset_s=offset)
-        )
+        report = usage.read_usage(database, UsageSelection(by="day", offset_s=offset, **EVERYTHING))
         named = report.replace(
-            rows=tuple(row.replace(group=str(1 + int(((row.start or 0) + offset) // DAY))) for row in report.rows)
+            rows=tuple(row.replace(group=str(int(((row.start or 0) + offset) // DAY))) for row in report.rows)
         )
-        compare(named, made, day)
+        compare(named, MADE, lambda one, offset=offset: str(int(((one.finished_at or 0) + offset) // DAY)))
         assert [row.start for row in report.rows] == sorted(row.start or 0 for row in report.rows)
     assert report.rows[0].group == "2026-09-21"
     hours = usage.read_usage(database, UsageSelection(by="hour", since=START, until=START + DAY))
-    within = [one for one in made if (one.finished_at or 0) < START + DAY]
+    within = [one for one in MADE if (one.finished_at or 0) < START + DAY]
     assert sum(row.requests for row in hours.rows) == len(within)
     assert hours.rows[0].group == "2026-09-21 15:00"
 
@@ -138,17 +129,15 @@ def test_many_sketches_are_added_as_one_after_the_other(number: int) -> None:
 
 
 def test_filters_cut_the_sum(database: sqlite3.Connection) -> None:
-    made = [one for one in traffic(3000, 5 * DAY) if one.profile == "alpha"]
-    period = {"since": START, "until": START + 6 * DAY}
-    codex = usage.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **period))
+    made = [one for one in MADE if one.profile == "alpha"]
+    codex = usage.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **EVERYTHING))
     same(codex.total, [one for one in made if one.client == "codex"])
-    own = usage.read_usage(database, UsageSelection(by="profile", profile="alpha", **period))
+    own = usage.read_usage(database, UsageSelection(by="profile", profile="alpha", **EVERYTHING))
     assert [row.group for row in own.rows] == ["alpha"]
     same(own.total, made)
 
 
-async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(path: Path) -> None:
     made = [asked(n, START + n, key="ann", ttft_s=0.1 * (1 + n)) for n in range(40)]
     for part in (made[:15], made[15:]):
         async with Store.opened(path, lambda _: None) as store:

@@ -20,10 +20,11 @@ from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
 from sparkdash.units import GIB
 
+DAY = 20_000
 
-async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
-    path, day = tmp_path / "s.db", 20_000
-    at = day * 86400.0 + 5
+
+async def test_what_a_key_used_is_summed_by_day(path: Path, tmp_path: Path) -> None:
+    at = DAY * 86400.0 + 5
 
     def ended(id_: str, when: float, key: str | None = "k", prompt: int | None = 10) -> Request:
         return asked(id_, started_at=when, finished_at=when, key=key, prompt_tokens=prompt, completion_tokens=1)
@@ -33,32 +34,28 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         store.record_request(ended("2", at))
         store.record_request(ended("3", at, prompt=None))
         store.record_request(ended("4", at, key=None))
-        assert (store.tokens_on(day, "k"), store.tokens_on(day, "x"), store.tokens_on(day + 1, "k")) == (12, 0, 0)
+        assert (store.tokens_on(DAY, "k"), store.tokens_on(DAY, "x"), store.tokens_on(DAY + 1, "k")) == (12, 0, 0)
     async with Store.opened(path, [].append) as store:
-        assert store.tokens_on(day, "k") == 12
-        assert usage.read_key_usage(path, ["k", "x"], day) == {
-            "k": usage.KeyUsage(3, 2, 20, 10, 3, 2),
-            "x": usage.KeyUsage(),
-        }
+        assert store.tokens_on(DAY, "k") == 12
+        used = {"k": usage.KeyUsage(3, 2, 20, 10, 3, 2), "x": usage.KeyUsage()}
+        assert usage.read_key_usage(path, ["k", "x"], DAY) == used
         store.record_request(ended("5", at + 86400))
-        assert store.tokens_on(day + 1, "k") == 11
-    assert usage.read_key_usage(tmp_path / "none.db", ["k"], day) == {}
+        assert store.tokens_on(DAY + 1, "k") == 11
+    assert usage.read_key_usage(tmp_path / "none.db", ["k"], DAY) == {}
 
 
-async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:
-    path, day = tmp_path / "s.db", 20_000
-
+async def test_a_clock_that_was_ahead_lifts_no_keys_limit(path: Path) -> None:
     def ended(id_: str, day: int) -> Request:
         return asked(id_, started_at=day * 86400.0, key="k", prompt_tokens=10)
 
     async with Store.opened(path, [].append) as store:
-        store.record_request(ended("1", day + 30))
-        store.record_request(ended("2", day))
-        assert store.tokens_on(day, "k") == 10
+        store.record_request(ended("1", DAY + 30))
+        store.record_request(ended("2", DAY))
+        assert store.tokens_on(DAY, "k") == 10
     async with Store.opened(path, [].append) as store:
-        assert store.tokens_on(day, "k") == 10
-        store.record_request(ended("3", day + 1))
-        assert store.tokens_on(day + 1, "k") == 10
+        assert store.tokens_on(DAY, "k") == 10
+        store.record_request(ended("3", DAY + 1))
+        assert store.tokens_on(DAY + 1, "k") == 10
 
 
 async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_restart(tmp_path: Path) -> None:
@@ -66,7 +63,7 @@ async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_
     async with Store.opened(path, lambda _: None) as store:
         assert store.expected_s("f") is None
         store.record_swap(swap("1", 100, drain_s=500), "f")
-        store.record_swap(swap("2", 80), "f")
+        store.record_swap(swap("2", 80).replace(nodes=("local", "spark2")), "f")
         store.record_swap(swap("3", 1, outcome=SwapOutcome.FAILED), "f")
         store.record_swap(swap("4", 90), "f")
         assert store.expected_s("f") == 90
@@ -76,21 +73,15 @@ async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_
         for n in range(5, 10):
             store.record_swap(swap(str(n), 10), "f")
         assert store.expected_s("f") == 10
-    kept = rows(path, "SELECT outcome, failure, stage_s FROM swaps WHERE id = '3'")
-    assert kept == [("failed", "engine_crash", '{"drain": 0.0, "load": 1.0}')]
+    kept = rows(path, "SELECT outcome, failure, stage_s, nodes FROM swaps WHERE id IN ('2', '3') ORDER BY id")
+    assert kept == [
+        ("done", None, '{"drain": 0.0, "load": 80.0}', "local,spark2"),
+        ("failed", "engine_crash", '{"drain": 0.0, "load": 1.0}', None),
+    ]
 
 
-async def test_a_swap_is_kept_with_the_nodes_of_its_target(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    async with Store.opened(path, lambda _: None) as store:
-        store.record_swap(swap("1", 100).replace(nodes=("local", "spark2")), "f")
-        store.record_swap(swap("2", 100), "f")
-    assert rows(path, "SELECT id, nodes FROM swaps ORDER BY id") == [("1", "local,spark2"), ("2", None)]
-
-
-async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) -> None:
+async def test_a_clock_that_was_ahead_does_not_end_the_learning(path: Path) -> None:
     """Earlier records are older, whatever their clock says: in times, in memory and in what is forgotten."""
-    path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         for n in range(9_000_000, 9_000_005):
             store.record_swap(swap(str(n), 500), "f")
@@ -106,8 +97,7 @@ async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) 
         assert known.steady_bytes == 50 * GIB
 
 
-async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restart(path: Path) -> None:
     async with Store.opened(path, lambda _: None) as store:
         assert store.footprint("f") is None
         store.record_load(load("1", 90), "a", "f")
@@ -129,8 +119,7 @@ async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restar
     assert rows(path, "SELECT spoilt FROM loads WHERE id = '2'") == [("another engine grew meanwhile",)]
 
 
-async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(path: Path) -> None:
     steps = (Step(name="start", s=2.5), Step(name="weights", s=40.0))
     async with Store.opened(path, lambda _: None) as store:
         for n in range(1, 8):
@@ -150,8 +139,8 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
         assert store.steps("other") == ()
 
 
-async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(tmp_path: Path) -> None:
-    path, kin = tmp_path / "sparkdash.db", "vllm org/model"
+async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(path: Path) -> None:
+    kin = "vllm org/model"
     start = Start(stages=(Step(name="weights", s=40.0),), compiled=True, disk_bytes=7, image_id="one")
     async with Store.opened(path, lambda _: None) as store:
         assert store.is_first_on("one", kin) is True
@@ -166,8 +155,7 @@ async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(tmp
         assert store.is_first_on("one", "vllm org/older") is None
 
 
-async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_requests_wait_for_one_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Store.opened(path, lambda _: None) as store:
         monkeypatch.setattr("sparkdash.store.store.TOGETHER_S", 0.0)
         store.record_request(asked("1"))
@@ -183,9 +171,9 @@ async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_a_transaction_has_an_end_also_when_requests_never_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, kept = tmp_path / "sparkdash.db", list[int]()
+    kept = list[int]()
     loop, done, write = asyncio.get_running_loop(), asyncio.Event(), transactions._write_requests
 
     async def record(number: int) -> None:
@@ -208,46 +196,39 @@ async def test_a_transaction_has_an_end_also_when_requests_never_do(
     assert kept == [0, 1, 2, 3]
 
 
-async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_what_the_guard_killed_is_kept(path: Path) -> None:
     async with Store.opened(path, lambda _: None) as store:
         store.record_kill(GuardKill(at=5.0, profile="a", available=4 * GIB, processes=3, reason="It was too much."))
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     assert rows(path, "SELECT * FROM kills") == [(5.0, "a", 4 * GIB, None, 3, "It was too much.")]
 
 
-async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    async with Store.opened(path, [].append):
-        pass
-    with closing(sqlite3.connect(path)) as database:
+def fill(path: Path, table: str, number: int, columns: str, values: str) -> None:
+    """Write so many rows; `n` counts them."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute(
-            f"WITH n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {REQUESTS_KEPT + 2})"
-            " INSERT INTO requests (id, at, profile, client, route, state)"
-            " SELECT printf('%06d', n), -n, 'a', 'c', '/v1', 'done' FROM n"
+            f"WITH n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {number})"
+            f" INSERT INTO {table} ({columns}) SELECT {values} FROM n"
         )
-        database.commit()
-    async with Store.opened(path, [].append):
-        pass
+
+
+REQUEST = "id, at, profile, client, route, state"
+
+
+async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(path: Path) -> None:
+    for begins in (True, False):
+        async with Store.opened(path, [].append):
+            pass
+        if begins:
+            fill(path, "requests", REQUESTS_KEPT + 2, REQUEST, "printf('%06d', n), -n, 'a', 'c', '/v1', 'done'")
     assert rows(path, "SELECT count(*), min(id) FROM requests") == [(REQUESTS_KEPT, "000003")]
 
 
-async def test_only_the_last_requests_are_kept_while_a_daemon_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "s.db"
+async def test_only_the_last_requests_are_kept_while_a_daemon_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "TRIM_EVERY", 10)
     async with Store.opened(path, [].append) as store:
-        with closing(sqlite3.connect(path)) as database:
-            for table, kept, columns, values in (
-                ("requests", REQUESTS_KEPT, "id, at, profile, client, route, state", "n, n, 'a', 'c', '/v1', 'done'"),
-                ("kills", schema.KILLS_KEPT, "at, profile, available_bytes, processes, reason", "n, 'a', 1, 1, 'r'"),
-            ):
-                database.execute(
-                    f"WITH n(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {kept})"
-                    f" INSERT INTO {table} ({columns}) SELECT {values} FROM n"
-                )
-            database.commit()
+        fill(path, "requests", REQUESTS_KEPT, REQUEST, "n, n, 'a', 'c', '/v1', 'done'")
+        fill(path, "kills", schema.KILLS_KEPT, "at, profile, available_bytes, processes, reason", "n, 'a', 1, 1, 'r'")
         for id_ in range(10):
             store.record_request(asked(f"last {id_}"))
             store.record_kill(GuardKill(at=2.0, profile="a", available=1, pressure=None, processes=1, reason="r"))

@@ -19,14 +19,13 @@ from stored import asked, rows, swap
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.swap import Step
-from sparkdash.store import Store, schema, transactions, usage
+from sparkdash.store import Store, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.figures import SecondRow
 from sparkdash.store.transactions import AT_ONCE
 
 
-async def test_a_file_of_the_version_before_keeps_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_a_file_of_the_version_before_keeps_its_rows(path: Path) -> None:
     async with Store.opened(path, lambda _: None) as store:
         store.record_swap(swap("1", 70), "f")
         store.record_request(past_request(1, START))
@@ -40,9 +39,21 @@ async def test_a_file_of_the_version_before_keeps_its_rows(tmp_path: Path) -> No
     assert rows(path, "SELECT count(*) FROM requests") == [(3,)]
 
 
-def modes(path: Path) -> list[str]:
-    """Sizes of the database and the files beside it."""
-    return [f"{path.with_name(path.name + end).stat().st_mode & 0o777:o}" for end in ("", "-wal", "-shm")]
+def mode(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o777:o}"
+
+
+GARBAGE = b"this is not a database, whatever its name says" * 100
+
+
+def set_aside(path: Path) -> None:
+    """Put garbage in the place of the database."""
+    path.rename(path.with_name("kept"))
+    path.write_bytes(GARBAGE)
+
+
+def put_back(path: Path) -> None:
+    path.with_name("kept").rename(path)
 
 
 @contextmanager
@@ -67,20 +78,16 @@ async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path:
     path = tmp_path / "sparkdash.db"
     match damage:
         case "garbage":
-            path.write_bytes(b"this is not a database, whatever its name says" * 100)
+            path.write_bytes(GARBAGE)
         case "folder":
             path.mkdir()
         case "newer" | "older":
-            database = sqlite3.connect(path)
-            database.execute(f"PRAGMA user_version = {99 if damage == 'newer' else 12}")
-            database.close()
+            rows(path, f"PRAGMA user_version = {99 if damage == 'newer' else 12}")
         case "rows":
             async with Store.opened(path, lambda _: None) as store:
                 store.record_swap(swap("2", 100), "f")
-            database = sqlite3.connect(path)
-            with database:
+            with closing(sqlite3.connect(path, isolation_level=None)) as database:
                 database.execute("UPDATE swaps SET steps = 'half a wo'")
-            database.close()
         case _:
             (tmp_path / "file").write_text("")
             path = tmp_path / "file" / "sparkdash.db"
@@ -102,22 +109,11 @@ async def test_a_database_that_others_could_read_is_closed_to_them_and_the_log_s
         for _ in range(2):
             async with Store.opened(path, lambda _: None) as store:
                 store.record_swap(swap("1", 100), "f")
-                open_to = modes(path)
+                open_to = [mode(path.with_name(path.name + end)) for end in ("", "-wal", "-shm")]
         async with Store.opened(tmp_path / "new.db", lambda _: None):
             pass
     assert open_to == ["600"] * 3
     assert [(one["path"], one["mode"]) for one in said] == [(str(path), "644")]
-
-
-async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None:
-    path = tmp_path / "sparkdash.db"
-    told: list[Fact] = []
-    async with Store.opened(path, told.append) as store:
-        rows(path, "DROP TABLE swaps")
-        for n in range(3):
-            store.record_swap(swap(str(n), 100), "f")
-        assert store.expected_s("f") == 100
-    assert [fact.code for fact in told if isinstance(fact, Notice)] == ["store_unusable"]
 
 
 async def code(told: asyncio.Queue[Fact]) -> str:
@@ -128,12 +124,9 @@ async def code(told: asyncio.Queue[Fact]) -> str:
 
 @pytest.mark.parametrize("trouble", [locked, full])
 async def test_what_cannot_be_written_now_is_written_later(
-    trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trouble: Callable[..., AbstractContextManager[None]], path: Path, hasty: None
 ) -> None:
-    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
-    monkeypatch.setattr(schema, "BUSY_S", 0.0)
-    monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
-    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    told = asyncio.Queue[Fact]()
 
     def record(store: Store, *ids: int) -> None:
         for id_ in ids:
@@ -157,13 +150,9 @@ async def test_what_cannot_be_written_now_is_written_later(
 
 @pytest.mark.parametrize("trouble", [locked, full])
 async def test_figures_wait_for_the_disk_and_go_on(
-    trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trouble: Callable[..., AbstractContextManager[None]], path: Path, hasty: None
 ) -> None:
-    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
-    monkeypatch.setattr(schema, "BUSY_S", 0.0)
-    monkeypatch.setattr(store_module, "FIGURES_S", 0.0)
-    monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
-    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    told = asyncio.Queue[Fact]()
 
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
         with trouble(path, store):
@@ -174,12 +163,9 @@ async def test_figures_wait_for_the_disk_and_go_on(
                 store.record_sample(sample(at))
         assert await code(told) == "store_written"
         store.record_sample(sample(START + 100))
-    assert rows(path, "SELECT min(start), max(start), count(DISTINCT start) FROM history_seconds") == [
-        (START, START + 100, 101)
-    ]
-    assert rows(path, "SELECT count(*), sum(n) FROM requests, (SELECT sum(requests) n FROM usage_hours)") == [
-        (50, 2500)
-    ]
+    seconds = rows(path, "SELECT min(start), max(start), count(DISTINCT start) FROM history_seconds")
+    assert seconds == [(START, START + 100, 101)]
+    assert rows(path, "SELECT count(*) FROM requests") == rows(path, "SELECT sum(requests) FROM usage_hours") == [(50,)]
 
 
 def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,22 +198,18 @@ async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path
     assert not own[0].is_alive()
 
 
-async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
-    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(path: Path, hasty: None) -> None:
+    told = asyncio.Queue[Fact]()
     async with Store.opened(path, [].append) as store:
         for n in range(5):
             store.record_swap(swap(str(n), 100), "f")
-    path.rename(tmp_path / "kept")
-    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    set_aside(path)
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
         assert store.expected_s("f") is None
         store.record_swap(swap("7", 10), "f")
         store.record_request(asked("r"))
         assert store.expected_s("f") == 10
-        (tmp_path / "kept").rename(path)
+        put_back(path)
         codes = [fact.code for fact in (await told.get(), await told.get()) if isinstance(fact, Notice)]
         assert codes == ["store_unusable", "store_written"]
         assert store.expected_s("f") == 100
@@ -239,30 +221,26 @@ async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
     assert rows(path, "SELECT id FROM requests") == [("r",)]
 
 
-async def test_what_was_parked_or_attached_before_a_late_opening_is_not_recalled_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
-    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+async def test_what_was_parked_or_attached_before_a_late_opening_is_not_recalled_later(path: Path, hasty: None) -> None:
+    told = asyncio.Queue[Fact]()
     parked = Parked(since=1.0, failures=2, failure=Failure(code="c", message="m"), fingerprint="f")
     async with Store.opened(path, [].append) as store:
         for name in "ab":
             store.record_parked(name, parked)
             store.record_attached(name, "f")
-    path.rename(tmp_path / "kept")
-    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    set_aside(path)
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
         store.record_parked("b", parked)
         store.record_attached("b", "g")
-        (tmp_path / "kept").rename(path)
+        put_back(path)
         assert [getattr(await told.get(), "code", "") for _ in range(2)] == ["store_unusable", "store_written"]
         assert (store.parked, store.attached) == ({}, {})
     async with Store.opened(path, told.put_nowait) as store:
         assert (store.parked, store.attached) == ({"b": parked}, {"b": "g"})
 
 
-async def test_a_database_that_broke_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+async def test_a_database_that_broke_is_opened_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = asyncio.Queue[Fact]()
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
         store.record_swap(swap("1", 100).replace(steps=(Step(name="load", s=100.0),)), "f")
@@ -275,30 +253,23 @@ async def test_a_database_that_broke_is_opened_again(tmp_path: Path, monkeypatch
     assert rows(path, "SELECT id FROM requests") == [("s",)]
 
 
-async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
+async def test_a_row_that_cannot_be_kept_costs_no_other(path: Path) -> None:
     """An engine that counts beyond 64 bits: its request is passed over, the ones behind it are kept, and closing goes well."""
-    path = tmp_path / "s.db"
     told: list[Fact] = []
     with capture_logs() as logs:
         async with Store.opened(path, told.append) as store:
             for id_, tokens in (("1", 2**63), *((str(number), 5) for number in range(2, 2 * AT_ONCE + 3))):
                 store.record_request(asked(id_, prompt_tokens=tokens, key="k"))
     assert [line["id"] for line in logs if "left out" in line["event"]] == ["1"]
-    with sqlite3.connect(path) as database:
-        kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
-    database.close()
-    assert usage.read_key_usage(path, ["k"], 0)["k"] == usage.KeyUsage(
-        len(kept), len(kept), 5 * len(kept), 5 * len(kept)
-    )
-    assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]
+    kept = [*range(2, 2 * AT_ONCE + 3)]
+    assert rows(path, "SELECT CAST(id AS INTEGER) AS number FROM requests ORDER BY number") == [(id_,) for id_ in kept]
+    counted = usage.KeyUsage(len(kept), len(kept), 5 * len(kept), 5 * len(kept))
+    assert usage.read_key_usage(path, ["k"], 0)["k"] == counted
     assert told == []
-    assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"
+    assert mode(path) == "600", "others on the box read who asked for what"
 
 
-async def test_rows_that_a_fault_of_ours_loses_are_told_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "sparkdash.db"
+async def test_rows_that_a_fault_of_ours_loses_are_told_in_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write, faults = transactions.write_rows, [ValueError("no such thing")]
 
     tried = threading.Event()
@@ -315,7 +286,6 @@ async def test_rows_that_a_fault_of_ours_loses_are_told_in_the_log(
             store.record_swap(swap("1", 100), "f")
             assert await asyncio.to_thread(tried.wait, 30)
             store.record_swap(swap("2", 200), "f")
-    assert [line["event"] for line in said if line["log_level"] == "error"] == [
-        "records could not be written and are lost"
-    ]
-    assert [row[0] for row in rows(path, "SELECT id FROM swaps")] == ["2"]
+    faults_told = [line["event"] for line in said if line["log_level"] == "error"]
+    assert faults_told == ["records could not be written and are lost"]
+    assert rows(path, "SELECT id FROM swaps") == [("2",)]

@@ -9,20 +9,13 @@ from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
+from surroundings.box import Behaviour, hung, serve_engine
 from surroundings.clock import FakeClock
-from surroundings.engines import hung
 from surroundings.house import CountingUpstream, House, make_profile
-from surroundings.stuck import Box
+from surroundings.rig import Rig, with_a
 
-from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.domain.profile import Profile
 from sparkdash.host.thread import THREAD_NAME
-from sparkdash.supervisor import repair
-
-
-@pytest.fixture
-def foreign_owner() -> dict[str, str]:
-    return {LABEL_OWNER: "someone else"}
 
 
 class Threads(ThreadPoolExecutor):
@@ -51,21 +44,31 @@ async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
             len(threads.under_way) + sum(each.name == THREAD_NAME for each in enumerate_threads())
         )
         yield made
-        await made.close()
-        await made.runtime.close()
+        await made.end()
 
 
 @pytest.fixture
-def box(house: Any, monkeypatch: pytest.MonkeyPatch) -> Box:
-    """No engine is young, so that the thresholds are the plain ones."""
-    monkeypatch.setattr(repair, "PROOF_S", 0.1)
-    return Box(house)
+def empty() -> Rig:
+    """A scheduler of three managed profiles, and one that is elsewhere; nothing runs."""
+    return Rig(100)
 
 
 @pytest.fixture
-def opened(house: Any, box: Box) -> Callable[..., Any]:
-    async def open_(*profiles: Profile, **more: Any) -> None:
-        given = {"look": box.look, "take_evidence": box.evidence, **more}
-        await house.open(*(profiles or (make_profile("a"),)), **given)
+def rig() -> Rig:
+    """The same where `a` runs."""
+    return with_a()
 
-    return open_
+
+@pytest.fixture
+async def elsewhere() -> AsyncIterator[Callable[..., Any]]:
+    """Starts servers that are not ours; returns the profile of each, and what ends it."""
+    servers: list[Any] = []
+
+    async def start(name: str, does: Behaviour | None = None) -> tuple[Profile, Any]:
+        servers.append(await serve_engine(name, 0, does=does))
+        url = f"http://127.0.0.1:{servers[-1].addresses[0][1]}"
+        return make_profile(name, engine="openai", image=None, models={}, gib=None, url=url), servers[-1]
+
+    yield start
+    for server in servers:
+        await server.cleanup()

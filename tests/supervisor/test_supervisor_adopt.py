@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surroundings.engines import Behaviour
+from surroundings.box import Behaviour
 from surroundings.foreign import Foreign
 from surroundings.house import make_catalog, make_profile
 
@@ -30,19 +30,12 @@ from sparkdash.store import Store
 from sparkdash.supervisor.swap.adopt import as_foreign
 
 
-async def let_pass(house: Any, steps: int = 5) -> None:
-    """Let everything run that waits for nothing but a short pause."""
-    await house.clock.steps(steps)
-
-
 async def test_a_node_that_answers_during_the_first_look_costs_no_engine_that_loads(
     house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads = house.runtime.zoo["a"] = Behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("a"))
-    house.ask("a")
-    await house.loads("a")
-    await house.crash()
+    await house.crash_in_load("a")
     list_containers, looks = house.runtime.containers, []
 
     async def listed_late(labels: Any) -> list[ContainerInfo]:
@@ -50,12 +43,12 @@ async def test_a_node_that_answers_during_the_first_look_costs_no_engine_that_lo
         looks.append(labels)
         if len(looks) == 1:
             house.supervisor.node_returned()
-            await let_pass(house)
+            await house.clock.steps(5)
         return list(found)
 
     monkeypatch.setattr(house.runtime, "containers", listed_late)
     await house.open(make_profile("a"))
-    await let_pass(house)
+    await house.clock.steps(5)
     assert house.state("a") is EngineState.LOADING
     loads.never_ready = False
     await house.settled()
@@ -74,13 +67,13 @@ async def test_a_container_that_is_started_during_a_look_is_left_alone(
     async def listed_meanwhile(labels: Any) -> list[ContainerInfo]:
         if not house.runtime.here:
             house.ask("a")
-            await let_pass(house)
+            await house.clock.steps(5)
             listed[:] = [each.replace(state=state) for each in await list_containers(labels)]
         return listed
 
     monkeypatch.setattr(house.runtime, "containers", listed_meanwhile)
     house.supervisor.node_returned()
-    await let_pass(house, 10)
+    await house.clock.steps(10)
     await house.settled()
     assert [each.name for each in listed] == ["sparkdash-a"]
     assert (house.state("a"), house.runtime.calls) == (EngineState.READY, [("start", "a")])
@@ -91,44 +84,37 @@ QWEN = {"id": "Qwen/Qwen3-30B"}
 GLM = {"id": "zai/GLM-4.5-Air"}
 
 
+def far(url: str, **facts: Any) -> Any:
+    return make_profile("far", engine="openai", image=None, gib=None, url=url, **{"models": {}, **facts})
+
+
 @pytest.fixture
-async def new_foreign() -> AsyncIterator[Callable[..., Awaitable[Foreign]]]:
-    """Starts servers that are not ours; all are gone at the test's end."""
+async def attach(house: Any) -> AsyncIterator[Callable[..., Awaitable[Foreign]]]:
+    """Starts the server of the profile `far`, which is not ours, and opens the house; the server ends with the test."""
     made: list[Foreign] = []
 
-    async def start(cards: list[dict[str, Any]] | None, **facts: Any) -> Foreign:
-        made.append(Foreign(cards, **facts))
-        return await made[-1].start()
+    async def start(cards: list[dict[str, Any]] | None, *, prefix: str = "", end: str = "", **facts: Any) -> Foreign:
+        made.append(await Foreign(cards, prefix=prefix).start())
+        await house.open(far(made[-1].url + end, **facts))
+        return made[-1]
 
     yield start
     for each in made:
         await each.end()
 
 
-@pytest.fixture
-def far() -> Callable[..., Any]:
-    def make(url: str, **facts: Any) -> Any:
-        return make_profile("far", engine="openai", image=None, gib=None, url=url, **{"models": {}, **facts})
-
-    return make
-
-
-async def refusal(house: Any, name: str) -> EngineError:
-    (error,) = await house.clock.drive(asyncio.gather(house.ask(name).granted(), return_exceptions=True))
+async def refusal(house: Any) -> EngineError:
+    error = await house.clock.drive(house.ask("far").refusal())
     assert isinstance(error, EngineError)
     return error
 
 
 @pytest.mark.parametrize("written", ["", "/", "/v1", "/v1/"])
 @pytest.mark.parametrize("prefix", ["", "/engines/one"])
-async def test_a_url_may_end_with_v1_and_have_a_path(
-    house: Any, new_foreign: Any, far: Any, prefix: str, written: str
-) -> None:
-    server = await new_foreign([QWEN], prefix=prefix)
-    await house.open(far(server.url + written))
+async def test_a_url_may_end_with_v1_and_have_a_path(house: Any, attach: Any, prefix: str, written: str) -> None:
+    server = await attach([QWEN], prefix=prefix, end=written)
     lease = await house.leased("far")
-    assert lease.url == server.url
-    assert lease.names == ("Qwen/Qwen3-30B",)
+    assert (lease.url, lease.names) == (server.url, ("Qwen/Qwen3-30B",))
     assert house.supervisor.engines["far"].model_id == "Qwen/Qwen3-30B"
 
 
@@ -153,59 +139,47 @@ LORA = {"id": "sql", "parent": "Qwen/Qwen3-30B", "root": "/lora/sql"}
     ],
 )
 async def test_requests_are_sent_with_the_name_that_the_server_knows(
-    house: Any, new_foreign: Any, far: Any, cards: Any, facts: dict[str, Any], name: str
+    house: Any, attach: Any, cards: Any, facts: dict[str, Any], name: str
 ) -> None:
-    server = await new_foreign(cards)
-    await house.open(far(server.url, **facts))
+    await attach(cards, **facts)
     assert (await house.leased("far")).names == (name,)
-
-
-async def test_several_models_are_named_and_one_is_asked_for(house: Any, new_foreign: Any, far: Any) -> None:
-    server = await new_foreign([QWEN, GLM])
-    await house.open(far(server.url))
-    error = await refusal(house, "far")
-    assert error.code == "model_unclear"
-    assert error.message == f"The server of far at {server.url} has 2 models: Qwen/Qwen3-30B, zai/GLM-4.5-Air."
-    assert error.hint == "Write one of them as `model_id` in the profile."
-
-
-async def test_a_server_without_a_list_wants_model_id(house: Any, new_foreign: Any, far: Any) -> None:
-    server = await new_foreign(None)
-    await house.open(far(server.url))
-    error = await refusal(house, "far")
-    assert error.code == "model_unclear"
-    assert "GET /v1/models answered 404" in error.message
-    assert "`model_id`" in (error.hint or "")
-
-
-async def test_a_server_that_wants_a_key_is_told_as_such(house: Any, new_foreign: Any, far: Any) -> None:
-    server = await new_foreign([QWEN])
-    server.list_status = 401
-    await house.open(far(server.url))
-    error = await refusal(house, "far")
-    assert error.code == "engine_unreachable"
-    assert "/v1/models answered 401" in error.message
-    assert "`engine: remote`" in (error.hint or "")
-
-
-async def test_a_server_that_has_no_list_is_there_all_the_same(house: Any, new_foreign: Any, far: Any) -> None:
-    """A 404 is an answer: the server is not taken for gone."""
-    server = await new_foreign(None)
-    await house.open(far(server.url, model_id="tei"))
-    await house.leased("far")
     await house.clock.steps(4)
-    assert house.state("far") is EngineState.READY
+    assert house.state("far") is EngineState.READY, "a 404 for its list is an answer"
+
+
+@pytest.mark.parametrize(
+    ("cards", "status", "code", "said", "hint"),
+    [
+        (
+            [QWEN, GLM],
+            200,
+            "model_unclear",
+            "has 2 models: Qwen/Qwen3-30B, zai/GLM-4.5-Air.",
+            "`model_id` in the profile",
+        ),
+        (None, 200, "model_unclear", "GET /v1/models answered 404", "`model_id`"),
+        ([QWEN], 401, "engine_unreachable", "/v1/models answered 401", "`engine: remote`"),
+    ],
+    ids=["several models", "no list", "a key is wanted"],
+)
+async def test_a_server_whose_model_is_not_clear_is_told_with_what_to_write(
+    house: Any, attach: Any, cards: Any, status: int, code: str, said: str, hint: str
+) -> None:
+    server = await attach(cards)
+    server.list_status = status
+    error = await refusal(house)
+    assert error.code == code
+    assert said in error.message
+    assert hint in (error.hint or "")
 
 
 async def test_a_slow_list_of_a_server_at_work_is_no_reason_to_give_it_up(
-    house: Any, new_foreign: Any, far: Any, monkeypatch: pytest.MonkeyPatch
+    house: Any, attach: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was frozen for 20 s, or computed a long prompt, had its waiting requests refused."""
     monkeypatch.setattr("sparkdash.supervisor.probe.PROBE_S", 0.05)
-    server = await new_foreign([QWEN])
-    await house.open(far(server.url))
-    request = house.ask("far")
-    await house.clock.drive(request.granted())
+    server = await attach([QWEN])
+    request, _ = await house.granted("far")
     server.hangs = True
     await house.clock.steps(8)
     assert house.state("far") is EngineState.READY
@@ -214,23 +188,17 @@ async def test_a_slow_list_of_a_server_at_work_is_no_reason_to_give_it_up(
     assert house.state("far") is EngineState.FAILED
 
 
-async def test_another_model_at_the_same_address_is_asked_for_by_its_own_name(
-    house: Any, new_foreign: Any, far: Any
-) -> None:
-    server = await new_foreign([QWEN])
-    await house.open(far(server.url))
+async def test_another_model_at_the_same_address_is_asked_for_by_its_own_name(house: Any, attach: Any) -> None:
+    server = await attach([QWEN])
     await house.leased("far")
     await house.supervisor.stop("far")
     server.cards = [GLM]
     assert (await house.leased("far")).names == ("zai/GLM-4.5-Air",)
 
 
-async def test_a_server_in_use_comes_back_with_the_next_daemon(
-    house: Any, new_foreign: Any, far: Any, tmp_path: Path
-) -> None:
-    server = await new_foreign([QWEN])
-    ends = (house.close, house.crash)
-    for end in ends:
+async def test_a_server_in_use_comes_back_with_the_next_daemon(house: Any, attach: Any, tmp_path: Path) -> None:
+    server = await attach([QWEN])
+    for end in (house.close, house.crash):
         async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
             await house.open(far(server.url), store=store)
             await house.leased("far")
@@ -249,10 +217,8 @@ async def test_a_server_in_use_comes_back_with_the_next_daemon(
 
 
 @pytest.mark.parametrize("why", ["stopped", "edited", "gone"])
-async def test_a_server_that_is_not_used_does_not_come_back(
-    house: Any, new_foreign: Any, far: Any, tmp_path: Path, why: str
-) -> None:
-    server = await new_foreign([QWEN])
+async def test_a_server_that_is_not_used_does_not_come_back(house: Any, attach: Any, tmp_path: Path, why: str) -> None:
+    server = await attach([QWEN])
     async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
         await house.open(far(server.url), store=store)
         await house.leased("far")
@@ -272,28 +238,27 @@ async def test_a_server_that_is_not_used_does_not_come_back(
         await house.close()
 
 
-async def test_a_server_that_came_back_serves_again_within_seconds(house: Any, new_foreign: Any, far: Any) -> None:
-    server = await new_foreign([QWEN])
+async def test_a_server_that_came_back_serves_again_within_seconds(house: Any, attach: Any) -> None:
+    server = await attach([QWEN])
     await server.end()
-    await house.open(far(server.url))
     for _ in range(3):
-        error = await refusal(house, "far")
+        error = await refusal(house)
         assert (error.code, error.status, error.retry_after) == ("engine_unreachable", 503, 2.0)
         assert "sparkdash use" not in error.text()
         house.clock.time += 5
     assert len(house.swaps()) == 1, "asking again is no swap"
     await server.start()
-    await refusal(house, "far")
+    await refusal(house)
     await house.clock.rest()
     assert (await house.leased("far")).url == server.url
 
 
 @pytest.mark.parametrize("order", ["cancel", "go on"])
 async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
-    house: Any, new_foreign: Any, far: Any, unused_tcp_port: int, order: str
+    house: Any, attach: Any, unused_tcp_port: int, order: str
 ) -> None:
-    server = await new_foreign([QWEN])
-    supervisor = await house.open(far(server.url))
+    server = await attach([QWEN])
+    supervisor = house.supervisor
     await house.leased("far")
     supervisor.replace_catalog(make_catalog(far(f"http://127.0.0.1:{unused_tcp_port}")))
     await house.settled()
@@ -301,24 +266,23 @@ async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
     if order == "cancel":
         await house.clock.drive(supervisor.cancel())
     await house.settled()
-    assert (await refusal(house, "far")).code == "engine_unreachable"
+    assert (await refusal(house)).code == "engine_unreachable"
     supervisor.replace_catalog(make_catalog(far(server.url)))
     assert (await house.leased("far")).url == server.url
 
 
-async def test_a_profile_that_is_edited_and_taken_away_at_once_ends_nothing(house: Any, new_foreign: Any) -> None:
-    server = await new_foreign([QWEN])
+async def test_a_profile_that_is_edited_and_taken_away_at_once_ends_nothing(house: Any, attach: Any) -> None:
+    server = await attach([QWEN])
     first, second = make_profile("a"), make_profile("b")
     supervisor = await house.open(first, second)
     coming, waits = house.ask("a"), house.ask("b")
     await house.loads("a")
-    edited = make_profile("b", engine="openai", image=None, gib=None, models={}, url=server.url)
+    edited = far(server.url).replace(name="b")
     supervisor.replace_catalog(make_catalog(first, edited))
     supervisor.replace_catalog(make_catalog(first))
     await house.clock.drive(coming.granted())
-    (error,) = await asyncio.gather(house.clock.drive(waits.granted()), return_exceptions=True)
+    error = await house.clock.drive(waits.refusal())
     assert error.code == "model_not_found"
-    await coming.leave()
 
 
 SETTINGS = Settings(port=8484, engine_ports=(18000, 18999))
@@ -345,7 +309,6 @@ def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: Foreig
 
 async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any) -> None:
     await house.served(make_profile("a"))
-    await house.close()
     await house.open(make_profile("a"))
     engine = house.supervisor.engines["a"]
     assert (engine.state, engine.adopted, engine.load_s) == (EngineState.READY, True, None)
@@ -360,7 +323,6 @@ async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any
 
 async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: Any) -> None:
     await house.served(make_profile("a"))
-    await house.close()
     await house.open(make_profile("a", args={"max-model-len": 4096}))
     assert house.runtime.here == {}
     assert house.supervisor.engines == {}
@@ -369,40 +331,34 @@ async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: An
 
 
 BROKEN = ProfileProblem("a.yaml", 3, "", "it is not valid YAML")
-
-
-@pytest.mark.parametrize("fixed", [True, False])
-async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(house: Any, fixed: bool) -> None:
-    a, b = make_profile("a", gib=30), make_profile("b", gib=30)
-    await house.open(a, b)
-    await house.leased("a")
-    await house.close()
-    house.facts.clear()
-    await house.open(b, problems=(BROKEN,))
-    assert (house.runtime.running(), house.supervisor.engines) == (["a"], {})
-    house.supervisor.replace_catalog(make_catalog(b, problems=(BROKEN, BROKEN)))
-    await house.leased("b")
-    await house.clock.steps(40)
-    assert sorted(house.runtime.running()) == ["a", "b"]
-    assert [n.code for n in house.notices()] == ["not_adopted_yet"]
-    assert "a.yaml:3: it is not valid YAML" in house.notices()[0].text
-    house.supervisor.replace_catalog(make_catalog(a, b) if fixed else make_catalog(b))
-    await house.clock.until(lambda: house.state("a") is not None or "a" not in house.runtime.running())
-    assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
-    assert (house.state("a"), house.state("b")) == (EngineState.READY if fixed else None, EngineState.READY)
-    assert [n.code for n in house.notices()][1:] == ([] if fixed else ["not_adopted"])
+A, B = make_profile("a", gib=30), make_profile("b", gib=30)
 
 
 @pytest.fixture
 async def unadopted(house: Any) -> Any:
     """A house where `a` runs, and its profile's file has a mistake in it."""
-    a, b = make_profile("a", gib=30), make_profile("b", gib=30)
-    await house.open(a, b)
-    await house.leased("a")
+    await house.served(A, B)
     await house.close()
     house.facts.clear()
-    await house.open(b, problems=(BROKEN,))
+    await house.open(B, problems=(BROKEN,))
+    assert (house.runtime.running(), house.supervisor.engines) == (["a"], {})
     return house
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(unadopted: Any, fixed: bool) -> None:
+    house = unadopted
+    house.supervisor.replace_catalog(make_catalog(B, problems=(BROKEN, BROKEN)))
+    await house.leased("b")
+    await house.clock.steps(40)
+    assert sorted(house.runtime.running()) == ["a", "b"]
+    assert [n.code for n in house.notices()] == ["not_adopted_yet"]
+    assert "a.yaml:3: it is not valid YAML" in house.notices()[0].text
+    house.supervisor.replace_catalog(make_catalog(A, B) if fixed else make_catalog(B))
+    await house.clock.until(lambda: house.state("a") is not None or "a" not in house.runtime.running())
+    assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
+    assert (house.state("a"), house.state("b")) == (EngineState.READY if fixed else None, EngineState.READY)
+    assert [n.code for n in house.notices()][1:] == ([] if fixed else ["not_adopted"])
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -410,7 +366,7 @@ async def test_an_engine_whose_profile_cannot_be_read_can_be_stopped(unadopted: 
     house = unadopted
     assert [fact.profiles for fact in house.facts if isinstance(fact, UnadoptedChanged)] == [("a",)]
     await house.leased("b")
-    await house.clock.drive(house.supervisor.stop("a" if named else None))
+    await house.stopped("a" if named else None)
     assert house.runtime.running() == (["b"] if named else [])
     assert [fact.profiles for fact in house.facts if isinstance(fact, UnadoptedChanged)] == [("a",), ()]
     assert house.notices()[-1].text == "sparkdash-a was running and has been stopped: it was to be stopped."
@@ -433,51 +389,34 @@ async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notic
     assert "does not answer" in house.notices()[0].text
 
 
-async def test_an_engine_that_was_loading_is_gone_on_with(house: Any) -> None:
-    house.runtime.zoo["a"] = Behaviour(load_s=15)
-    await house.open(make_profile("a"))
-    asking = house.ask("a")
-    await house.loads("a")
-    await house.crash()
+async def test_all_that_were_loading_are_gone_on_with(house: Any) -> None:
+    house.runtime.zoo.update(a=Behaviour(load_s=15), b=Behaviour(load_s=15))
+    profiles = [make_profile(name, gib=30, args={"kv-cache-memory-bytes": "1G"}) for name in "ab"]
+    await house.open(*profiles)
+    await house.loading("a")
+    asking = await house.crash_in_load("b")
     assert isinstance((await asyncio.gather(asking.granted(), return_exceptions=True))[0], DaemonError)
-    await house.open(make_profile("a"))
-    assert house.state("a") is EngineState.LOADING
-    lease = await house.leased("a")
-    assert lease.engine.adopted
-    assert house.runtime.calls == [("start", "a")]
-    swap = house.swaps()[-1]
-    assert (swap.cause, swap.outcome, list(swap.stage_s)) == (
-        SwapCause.ADOPT,
-        SwapOutcome.DONE,
-        [SwapPhase.LOAD, SwapPhase.WARM],
-    )
-    assert [line async for line in house.supervisor.logs("a")] != []
-    await house.runtime.kill("a", "Segmentation fault")
-    await house.clock.rest()
-    assert house.state("a") is EngineState.FAILED
-
-
-async def test_an_engine_that_was_loading_and_stands_still_is_given_up(house: Any) -> None:
-    house.runtime.zoo["a"] = Behaviour(never_ready=True)
-    await house.open(make_profile("a"), no_progress_s=20)
-    house.ask("a")
-    await house.loads("a")
-    await house.crash()
-    await house.open(make_profile("a"), no_progress_s=20)
+    await house.open(*profiles)
+    assert house.state("b") is EngineState.LOADING
+    assert (await house.leased("b")).engine.adopted
+    await house.clock.until(lambda: len(house.swaps()) == 2)  # on a busy machine b may be ready before a is asked
     await house.settled()
-    assert house.swaps()[-1].failure.code == "no_progress"
-    assert house.runtime.here == {}
+    assert house.runtime.calls == [("start", "a"), ("start", "b")]
+    ended = sorted((swap.target, swap.cause, swap.outcome, *swap.stage_s) for swap in house.swaps())
+    whole = (SwapCause.ADOPT, SwapOutcome.DONE, SwapPhase.LOAD, SwapPhase.WARM)
+    assert ended == [("a", *whole), ("b", *whole)]
+    assert [line async for line in house.supervisor.logs("b")] != []
+    await house.runtime.kill("b", "Segmentation fault")
+    await house.clock.rest()
+    assert house.state("b") is EngineState.FAILED
 
 
 async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any) -> None:
     house.runtime.zoo["a"] = Behaviour(never_ready=True)
     await house.open(make_profile("a"), make_profile("b"))
-    house.ask("a")
-    await house.loads("a")
-    await house.crash()
+    await house.crash_in_load("a")
     await house.open(make_profile("a"), make_profile("b"))
-    await house.supervisor.use("b", cause=SwapCause.USER)
-    await house.settled()
+    await house.used("b")
     assert house.runtime.running() == ["b"]
     assert house.swaps()[-2].outcome is SwapOutcome.CANCELLED
 
@@ -485,9 +424,7 @@ async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any) -> 
 async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_ready(house: Any) -> None:
     house.runtime.zoo["a"] = Behaviour(empty_answers=True, load_s=1)
     await house.open(make_profile("a"))
-    house.ask("a")
-    await house.loads("a")
-    await house.crash()
+    await house.crash_in_load("a")
     await house.clock.until(lambda: house.runtime.of("a").server)
     await house.open(make_profile("a"))
     await house.settled()
@@ -511,49 +448,16 @@ async def test_ended_leftovers_are_removed_without_a_word(house: Any) -> None:
     assert house.notices() == []
 
 
-async def test_containers_of_others_are_left_alone(house: Any, foreign_owner: Any) -> None:
+async def test_containers_of_others_are_left_alone(house: Any) -> None:
     await house.served(make_profile("a"))
     await house.close()
     container = house.runtime.of("a")
-    container.spec = container.spec.model_copy(update={"labels": {**container.spec.labels, **foreign_owner}})
+    container.spec = container.spec.replace(labels={**container.spec.labels, LABEL_OWNER: "someone else"})
     await house.open(make_profile("a"))
     await house.clock.rest()
     assert container.state is ContainerState.RUNNING
     assert house.supervisor.engines == {}
     assert list(await house.supervisor.foreign_containers()) == [ForeignContainer(name="sparkdash-a", image="image")]
-
-
-async def test_of_two_that_run_both_are_adopted(house: Any) -> None:
-    await house.served(make_profile("a"))
-    await house.close()
-    old = house.runtime.here.pop(house.runtime.of("a").spec.name)
-    await house.served(make_profile("b"))
-    await house.close()
-    house.runtime.here[old.spec.name] = old
-    await house.open(make_profile("a"), make_profile("b"))
-    engines, calls = list(house.supervisor.engines), house.runtime.calls
-    assert engines == ["a", "b"]
-    assert calls == [("start", "a"), ("start", "b")]
-
-
-async def test_all_that_were_loading_are_gone_on_with(house: Any) -> None:
-    house.runtime.zoo.update(a=Behaviour(load_s=15), b=Behaviour(load_s=15))
-    profiles = [make_profile(name, gib=30, args={"kv-cache-memory-bytes": "1G"}) for name in "ab"]
-    await house.open(*profiles)
-    for name in "ab":
-        house.ask(name)
-        await house.loads(name)
-    await house.crash()
-    assert sorted(house.runtime.running()) == ["a", "b"]
-    await house.open(*profiles)
-    asking = house.ask("b")
-    await house.clock.drive(asking.granted())
-    await asking.leave()
-    await house.clock.until(lambda: len(house.swaps()) == 2)  # on a busy machine b may be ready before a is asked
-    await house.settled()
-    assert house.runtime.calls == [("start", "a"), ("start", "b")]
-    ended = sorted((swap.target, swap.cause, swap.outcome) for swap in house.swaps())
-    assert ended == [("a", SwapCause.ADOPT, SwapOutcome.DONE), ("b", SwapCause.ADOPT, SwapOutcome.DONE)]
 
 
 async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any) -> None:
@@ -566,21 +470,6 @@ async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any) -> None:
     await house.leased("b")
     await house.clock.until(lambda: house.state("a"))
     engines = house.supervisor.engines
-    assert {name: (engine.state, engine.adopted) for name, engine in engines.items()} == {
-        "a": (EngineState.READY, True),
-        "b": (EngineState.READY, False),
-    }
+    assert {name: engine.adopted for name, engine in engines.items()} == {"a": True, "b": False}
+    assert {engine.state for engine in engines.values()} == {EngineState.READY}
     assert house.runtime.calls == [("start", "a"), ("start", "b")]
-
-
-async def test_what_was_started_in_its_place_is_not_adopted(house: Any) -> None:
-    await house.served(make_profile("a"))
-    await house.close()
-    house.runtime.missing = True
-    await house.open(make_profile("a"))
-    house.runtime.missing = False
-    await house.runtime.end(house.runtime.of("a"), 0)
-    await house.leased("a")
-    await house.clock.steps(20)
-    assert not house.supervisor.engines["a"].adopted
-    assert house.runtime.running() == ["a"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surroundings.engines import Behaviour
+from surroundings.box import Behaviour
 from surroundings.house import make_profile
 
 from sparkdash.domain.engine import EngineState
@@ -27,11 +27,7 @@ SPARK = GpuReading(Gpu(name="NVIDIA GB10"))
 
 def blocks(count: int) -> Contiguity:
     """A look that finds so many free blocks of 32 MiB."""
-    return Contiguity(
-        free_bytes=90 * GIB,
-        free_2m_bytes=count * BLOCK,
-        free_32m_bytes=count * BLOCK,
-    )
+    return Contiguity(free_bytes=90 * GIB, free_2m_bytes=count * BLOCK, free_32m_bytes=count * BLOCK)
 
 
 def recorded(name: str) -> Contiguity:
@@ -69,38 +65,34 @@ def test_recorded_boxes_are_told_apart(name: str, well: bool) -> None:
 async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any) -> None:
     await house.open(make_profile("a", gib=100))
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(140)]
-    with pytest.raises(AdmissionError) as caught:
-        await house.leased("a")
-    assert caught.value.code == "fragmented"
-    assert "fragmented: 140 of 200 free 32 MiB blocks" in caught.value.message
-    assert "reboot" in (caught.value.hint or "")
+    error = await house.refused("a")
+    assert error.code == "fragmented"
+    assert "fragmented: 140 of 200 free 32 MiB blocks" in error.message
+    assert "reboot" in (error.hint or "")
     assert house.runtime.running() == []
     house.reader.contiguities = [blocks(200)]
-    await house.clock.drive(house.supervisor.use("a", cause="user"))
-    await house.clock.drive(house.supervisor.settled())
+    await house.used("a")
     assert house.state("a") is EngineState.READY
 
 
 @pytest.mark.parametrize(
-    ("settings", "reading"),
-    [({}, GpuReading(Gpu(name="NVIDIA GeForce RTX 5090"))), ({}, GpuReading(None)), ({"contiguity": "off"}, SPARK)],
+    ("facts", "settings", "reading"),
+    [
+        ({"gib": 100}, {}, GpuReading(Gpu(name="NVIDIA GeForce RTX 5090"))),
+        ({"gib": 100}, {}, GpuReading(None)),
+        ({"gib": 100}, {"contiguity": "off"}, SPARK),
+        ({"gib": 7}, {}, SPARK),
+        ({"gib": 60, "gpu": False}, {}, SPARK),
+    ],
+    ids=["another GPU", "no GPU known", "the owner's wish", "a small load", "a load without GPU"],
 )
-async def test_nothing_is_refused_on_another_box_or_where_the_owner_says_so(
-    house: Any, settings: Any, reading: GpuReading
+async def test_nothing_is_refused_where_no_blocks_are_needed(
+    house: Any, facts: Any, settings: Any, reading: GpuReading
 ) -> None:
-    await house.open(make_profile("a", gib=100), **settings)
+    await house.open(make_profile("a", **facts), **settings)
     house.reader.reading, house.reader.contiguities = reading, [blocks(0)]
     await house.leased("a")
     assert house.notices() == []
-
-
-async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any) -> None:
-    await house.open(make_profile("a", gib=100), contiguity="warn")
-    house.reader.contiguities = [blocks(0)]
-    await house.leased("a")
-    (notice,) = house.notices()
-    assert (notice.code, notice.level) == ("fragmented", Level.WARNING)
-    assert "0 of 200" in notice.text
 
 
 async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(house: Any) -> None:
@@ -108,7 +100,9 @@ async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(hou
     house.reader.contiguities = [blocks(0)]
     await house.leased("tiny")
     await house.leased("a")
-    assert [notice.code for notice in house.notices()] == ["fragmented"]
+    (notice,) = house.notices()
+    assert (notice.code, notice.level) == ("fragmented", Level.WARNING)
+    assert "0 of 200" in notice.text
 
 
 async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(house: Any) -> None:
@@ -124,22 +118,14 @@ async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(hou
     assert house.state("short") is None
     await house.clock.drive(asking.granted())
     assert [swap.target for swap in house.swaps()] == ["long", "short"]
-    await coming.leave()
-    await asking.leave()
-
-
-async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any) -> None:
-    await house.open(make_profile("small", gib=7), make_profile("cpu", gib=60, gpu=False))
-    house.reader.reading, house.reader.contiguities = SPARK, [blocks(0)]
-    await house.leased("small")
-    await house.leased("cpu")
 
 
 class Helper:
     """An installed memory helper that wins nothing by itself."""
 
-    runs = 0
-    why: str | None = None
+    def __init__(self, why: str | None = None) -> None:
+        self.why = why
+        self.runs = 0
 
     def available(self) -> bool:
         return True
@@ -184,24 +170,23 @@ async def test_blocks_are_won_back_by_what_costs_least_first(
     assert "from 50 to 300" in notice.text
 
 
-async def test_what_was_tried_in_vain_is_told(house: Any, evicted: list[int]) -> None:
-    helper = Helper()
+@pytest.mark.parametrize(
+    ("cached", "why", "said", "hint"),
+    [
+        (GIB, None, "memory compacted", "Reboot the box."),
+        (None, "a password is required", "The memory helper failed: a password is required", "Drop caches"),
+    ],
+)
+async def test_what_was_tried_in_vain_is_told_and_what_may_still_work_by_hand(
+    house: Any, evicted: list[int], cached: int | None, why: str | None, said: str, hint: str
+) -> None:
+    helper = Helper(why)
     await house.open(make_profile("a", gib=100), memory_helper=helper)
-    house.reader.reading, house.reader.page_cache, house.reader.contiguities = SPARK, GIB, [blocks(11)]
-    with pytest.raises(AdmissionError, match="memory compacted") as caught:
-        await house.leased("a")
-    assert (caught.value.hint or "").startswith("Reboot the box.")
+    house.reader.reading, house.reader.page_cache, house.reader.contiguities = SPARK, cached, [blocks(11)]
+    error = await house.refused("a")
+    assert said in error.message
+    assert (error.hint or "").startswith(hint)
     assert (evicted, helper.runs) == ([], 1)
-
-
-async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(house: Any, evicted: list[int]) -> None:
-    helper = Helper()
-    helper.why = "a password is required"
-    await house.open(make_profile("a", gib=100), memory_helper=helper)
-    house.reader.reading, house.reader.contiguities = SPARK, [blocks(11)]
-    with pytest.raises(AdmissionError, match="The memory helper failed: a password is required") as caught:
-        await house.leased("a")
-    assert (caught.value.hint or "").startswith("Drop caches")
 
 
 async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(house: Any) -> None:

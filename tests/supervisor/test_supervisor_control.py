@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from surroundings.engines import Behaviour
+from surroundings.box import Behaviour
 from surroundings.house import SecondNode, make_catalog, make_profile
 
 from sparkdash.catalog import Catalog
@@ -20,8 +20,7 @@ from sparkdash.errors import AdmissionError, DaemonError, HostError
 
 async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.settled()
+    await house.used("a")
     plan = await house.supervisor.use("b", cause=SwapCause.BENCH)
     assert (plan.profile, plan.evict, plan.needs_bytes) == ("b", ("a",), 80 * 2**30)
     await house.settled()
@@ -90,14 +89,13 @@ async def test_cancel_without_a_swap_does_nothing(house: Any) -> None:
 
 async def test_stop_returns_when_the_engine_is_gone(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
-    holder = house.ask("a")
-    await house.clock.drive(holder.granted())
+    holder, _ = await house.granted("a")
     waiting = house.ask("b")
     await house.clock.rest()
     stopping = asyncio.create_task(house.supervisor.stop(None))
     await house.clock.rest()
     assert not stopping.done()
-    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
+    error = await waiting.refusal()
     assert error.code == "stopped"
     await holder.leave()
     await house.clock.drive(stopping)
@@ -108,8 +106,8 @@ async def test_stop_returns_when_the_engine_is_gone(house: Any) -> None:
 
 async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house: Any) -> None:
     await house.open(make_profile("a"))
-    await house.clock.drive(house.supervisor.stop(None))
-    await house.clock.drive(house.supervisor.stop("a"))
+    await house.stopped(None)
+    await house.stopped("a")
     with pytest.raises(AdmissionError, match="'x'"):
         await house.supervisor.stop("x")
 
@@ -135,7 +133,7 @@ async def test_a_profile_with_a_secret_in_its_file_is_not_started_unless_its_own
     """400 that names the place and never the value, to requests and to people; with `silence` it starts as any other."""
     env, reason = {"HF_TOKEN": "hf_notarealtokenbutlongenough"}, {"secret-literal": "a box of one's own"}
     await house.open(make_profile("told", env=env), make_profile("silenced", env=env, silence=reason))
-    (error,) = await asyncio.gather(house.ask("told").granted(), return_exceptions=True)
+    error = await house.ask("told").refusal()
     assert (error.code, error.status, "env.HF_TOKEN" in error.message) == ("secret_in_profile", 400, True)
     assert "hf_not" not in error.text()
     with pytest.raises(AdmissionError, match=r"env\.HF_TOKEN"):
@@ -154,8 +152,7 @@ async def test_reading_the_profiles_again_stops_nothing(house: Any) -> None:
     plan = await house.supervisor.plan("a")
     assert (plan.evict, plan.reasons) == (("a",), {"a": "it is started again from its newer file"})
     assert plan.verdict != "It runs already."
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.settled()
+    await house.used("a")
     assert house.supervisor.engines["a"].fingerprint == changed.fingerprint
     assert (await house.supervisor.plan("a")).verdict == "It runs already."
     house.supervisor.replace_catalog(make_catalog())
@@ -188,7 +185,7 @@ async def test_replicas_come_are_renewed_one_after_the_other_and_stop_with_their
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.clock.until(lambda: ready(fingerprints(edited)))
     assert min(serving) == 1
-    await house.clock.drive(house.supervisor.stop("a"))
+    await house.stopped("a")
     assert house.supervisor.engines == {}
 
 
@@ -205,26 +202,13 @@ async def test_a_failed_engine_goes_with_its_file(house: Any) -> None:
     assert house.states("a")[-1] is EngineState.ABSENT
 
 
-async def test_a_waiter_whose_profile_was_removed_is_told(house: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"))
-    holder = house.ask("a")
-    await house.clock.drive(holder.granted())
-    waiting = house.ask("b")
-    await house.clock.rest()
-    house.supervisor.replace_catalog(make_catalog(make_profile("a")))
-    await house.clock.rest()
-    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
-    assert error.code == "model_not_found"
-    await holder.leave()
-
-
 async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any) -> None:
     await house.open(make_profile("a"))
     assert [line async for line in house.supervisor.logs("a")] == []
     await house.leased("a")
     house.runtime.of("a").say("last words")
     assert [line async for line in house.supervisor.logs("a", tail=1)] == ["last words"]
-    await house.clock.drive(house.supervisor.stop("a"))
+    await house.stopped("a")
     assert [line async for line in house.supervisor.logs("a", tail=2)][-1] == "last words"
     with pytest.raises(AdmissionError):
         house.supervisor.logs("x")
@@ -248,10 +232,9 @@ async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any) 
 
 async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(house: Any) -> None:
     await house.open(make_profile("a"))
-    waiting = house.ask("a")
-    await house.loads("a")
+    waiting = await house.loading("a")
     await house.close()
-    (error,) = await asyncio.gather(waiting.granted(), return_exceptions=True)
+    error = await waiting.refusal()
     assert isinstance(error, DaemonError)
     assert house.runtime.here == {}
     with pytest.raises(DaemonError):
@@ -263,7 +246,7 @@ async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(hou
     await house.served(make_profile("a"), make_profile("b"))
     house.runtime.of("a").behaviour.wont_stop = True
     with pytest.raises(HostError):
-        await house.clock.drive(house.supervisor.stop("a"))
+        await house.stopped("a")
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.clock.drive(house.supervisor.cancel())
     assert house.state("a") is EngineState.FAILED
@@ -272,19 +255,9 @@ async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(hou
     assert house.runtime.running() == ["b"]
 
 
-async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(house: Any) -> None:
-    await house.open(make_profile("a"))
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.loads("a")
-    house.supervisor.replace_catalog(make_catalog(make_profile("a"), make_profile("b")))
-    plan = await house.supervisor.plan("b")
-    assert plan.evict == ("a",)
-
-
 async def test_a_daemon_that_ends_tells_those_who_wait_before_those_who_are_served(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
-    served = house.ask("a")
-    lease = await house.clock.drive(served.granted())
+    _, lease = await house.granted("a")
     waiting = house.ask("b")
     await house.clock.rest()
     house.supervisor.retire(cut=False)
@@ -295,4 +268,3 @@ async def test_a_daemon_that_ends_tells_those_who_wait_before_those_who_are_serv
     assert not lease.lost.done()
     house.supervisor.retire(cut=True)
     assert lease.lost.result().code == "shutting_down"
-    await served.leave()

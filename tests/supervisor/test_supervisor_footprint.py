@@ -46,13 +46,10 @@ def test_the_second_of_the_pair_comes_and_nobody_leaves(first: str, second: str)
     assert (choice.fits, choice.names) == (True, ())
 
 
-def test_both_of_the_pair_load_at_the_same_time() -> None:
-    assert not any(adapter_of(PROFILES[name]).sizes_by_free_memory(PROFILES[name]) for name in (STRONG, QUICK))
-
-
-def test_the_pair_is_one_image_and_each_has_a_published_rate() -> None:
+def test_the_pair_is_one_image_loads_at_the_same_time_and_each_has_a_published_rate() -> None:
     strong, quick = PROFILES[STRONG], PROFILES[QUICK]
     assert strong.image == quick.image
+    assert not any(adapter_of(each).sizes_by_free_memory(each) for each in (strong, quick))
     rates = [max(row.decode_tok_s or 0 for row in one.published) for one in (strong, quick)]
     assert 0 < rates[0] < rates[1]
 
@@ -74,51 +71,36 @@ def kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return records
 
 
-async def weighed(house: Any, name: str) -> None:
+async def learned(house: Any, name: str) -> tuple[int, int, Measure]:
+    """Steady and peak bytes, and their measure, after a load of this profile."""
     await house.leased(name)
+    return await footprint(house, name)
+
+
+async def footprint(house: Any, name: str) -> tuple[int, int, Measure]:
     await house.settled()
     await house.clock.rest()
+    found = house.supervisor._tools.store.footprint(house.supervisor.engines[name].fingerprint)
+    return found.steady_bytes, found.peak_bytes, found.measure
 
 
 async def test_what_a_load_takes_is_learned_from_memavailable(house: Any, store: Store) -> None:
     """The fake box knows no processes: 40 GiB fell, 40 GiB are learned, and the next load is held against them."""
     await house.open(make_profile("a", gib=40), store=store)
-    await weighed(house, "a")
-    found = store.footprint(house.supervisor.engines["a"].fingerprint)
-    assert found is not None
-    assert (found.steady_bytes, found.peak_bytes, found.loads) == (40 * GIB, 40 * GIB, 1)
-    assert found.measure is Measure.AVAILABLE
+    assert await learned(house, "a") == (40 * GIB, 40 * GIB, Measure.AVAILABLE)
 
 
-async def test_what_others_took_meanwhile_is_not_the_engine_s(house: Any, store: Store) -> None:
-    """A browser that grows by 5 GiB during the load is taken off."""
-    house.reader.others = 3 * GIB
-    await house.open(make_profile("a", gib=40), store=store)
-    asking = house.ask("a")
-    await house.loads("a")
-    house.reader.others = 8 * GIB
-    await house.clock.drive(asking.granted())
-    await asking.leave()
-    await house.clock.rest()
-    found = store.footprint(house.supervisor.engines["a"].fingerprint)
-    assert found is not None
-    assert found.steady_bytes == 40 * GIB
-
-
-async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, kept: list[Any], store: Store) -> None:  # fmt: skip
+async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, store: Store) -> None:
     """6 GiB that were taken for a while and given back count for the peak alone."""
     await house.open(make_profile("a", gib=40), store=store)
-    asking = house.ask("a")
-    await house.loads("a")
+    asking = await house.loading("a")
     house.reader.others = 6 * GIB
     until = house.clock.time + 2.0  # four looks
     await house.clock.until(lambda: house.clock.time >= until)
     house.reader.others = 0
     await house.clock.drive(asking.granted())
     await asking.leave()
-    await house.clock.rest()
-    (seen,) = kept
-    assert (seen.steady_bytes, seen.peak_bytes) == (40 * GIB, 46 * GIB)
+    assert (await footprint(house, "a"))[:2] == (40 * GIB, 46 * GIB)
 
 
 async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(house: Any, store: Store) -> None:
@@ -126,28 +108,8 @@ async def test_the_engine_s_own_processes_are_believed_over_the_box_s_noise(hous
     house.reader.reading = GpuReading(None, {pid("a"): 39 * GIB, pid("b"): 39 * GIB})
     house.reader.own = 39 * GIB + 512 * MIB
     await house.open(make_profile("a", gib=40), make_profile("b", gib=75), store=store)
-    await weighed(house, "a")
-    found = store.footprint(house.supervisor.engines["a"].fingerprint)
-    assert found is not None
-    assert (found.steady_bytes, found.measure) == (39 * GIB + 512 * MIB, Measure.PROCESSES)
-    await weighed(house, "b")
-    pinned = store.footprint(house.supervisor.engines["b"].fingerprint)
-    assert pinned is not None
-    assert (pinned.steady_bytes, pinned.measure) == (75 * GIB, Measure.AVAILABLE)
-
-
-async def test_host_memory_alone_is_not_what_an_engine_on_the_gpu_holds(house: Any, store: Store) -> None:
-    """Where NVML is silent its processes show 2 GiB of 40: that is not learned. An engine without GPU shows all it has."""
-    house.reader.own = 2 * GIB
-    await house.open(make_profile("a", gib=40), make_profile("cpu", gib=2, gpu=False), store=store)
-    await weighed(house, "a")
-    found = store.footprint(house.supervisor.engines["a"].fingerprint)
-    assert found is not None
-    assert (found.steady_bytes, found.measure) == (40 * GIB, Measure.AVAILABLE)
-    await weighed(house, "cpu")
-    on_cpu = store.footprint(house.supervisor.engines["cpu"].fingerprint)
-    assert on_cpu is not None
-    assert (on_cpu.steady_bytes, on_cpu.measure) == (2 * GIB, Measure.PROCESSES)
+    assert (await learned(house, "a"))[::2] == (39 * GIB + 512 * MIB, Measure.PROCESSES)
+    assert (await learned(house, "b"))[::2] == (75 * GIB, Measure.AVAILABLE)
 
 
 async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
@@ -162,7 +124,7 @@ async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
 
     house.reader.gpu = slow
     await house.open(make_profile("a"), store=store)
-    await weighed(house, "a")
+    await house.leased("a")
     house.reader.blind = True
     stopping = asyncio.ensure_future(house.supervisor.stop("a"))
     await house.clock.rest()
@@ -179,7 +141,9 @@ async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, store: 
 
     house.reader.gpu = silent
     await house.open(make_profile("a", gib=40), store=store)
-    await weighed(house, "a")
+    await house.leased("a")
+    await house.settled()
+    await house.clock.rest()
     assert kept == []
 
 
@@ -207,40 +171,47 @@ async def test_the_dip_of_this_box_is_its_own_where_another_one_serves(monkeypat
     assert (seen.steady_bytes, seen.peak_bytes) == (40 * GIB, 45 * GIB)
 
 
-def test_memory_that_no_process_shows_counts_for_an_engine_on_the_gpu_alone() -> None:
-    zero, now = look(80), look(30, 40)
-    assert held_memory(zero, now, gpu=True) == (50 * GIB, Measure.AVAILABLE)
-    assert held_memory(zero, now, gpu=False) == (40 * GIB, Measure.PROCESSES)
+@pytest.mark.parametrize(
+    ("zero", "now", "gpu", "held"),
+    [
+        (look(80), look(30, 40), True, (50, Measure.AVAILABLE)),
+        (look(80), look(30, 40), False, (40, Measure.PROCESSES)),
+        (look(80, moved=5), look(30, 40, moved=5), True, (40, Measure.PROCESSES)),
+        (look(80, beside="x"), look(30, 40, beside="x"), True, (40, Measure.PROCESSES)),
+        (look(80, others=20, beside="x"), look(30, others=30, beside="x"), True, (40, Measure.AVAILABLE)),
+        (look(80, others=3), look(35, others=8), True, (40, Measure.AVAILABLE)),
+        (look(60), look(70, 5), True, (5, Measure.PROCESSES)),
+        (look(60), look(60), True, (None, None)),
+        (look(60), look(70), True, (None, None)),
+    ],
+    ids=[
+        "on the GPU what no process shows counts", "without a GPU it does not", "what moved meanwhile does not",
+        "beside another its own processes count", "or the driver's figures, less the other's growth",
+        "what other programs took meanwhile does not", "memory came back", "nothing is seen", "only other memory came back",
+    ],
+)  # fmt: skip
+def test_memory_is_an_engines_where_it_can_be_nobody_elses(
+    zero: MemoryReading, now: MemoryReading, gpu: bool, held: tuple[int | None, Measure | None]
+) -> None:
+    gib, measure = held
+    assert held_memory(zero, now, gpu=gpu) == (gib and gib * GIB, measure)
 
 
-def test_what_moved_while_the_box_was_read_is_no_memory_of_the_engine() -> None:
-    """A box that is busy otherwise moves gigabytes while its processes are walked."""
-    zero, now = look(80, moved=5), look(30, 40, moved=5)
-    assert held_memory(zero, now, gpu=True) == (40 * GIB, Measure.PROCESSES)
-    assert why_spoilt(zero, now, 0) == "5.0 GiB of the box's memory changed hands while it was read"
+UNKNOWN = "chat ran beside it, and the driver does not tell whose memory is whose"
 
 
-def test_beside_another_engine_its_own_processes_are_the_figure() -> None:
-    assert held_memory(look(80, beside="x"), look(30, 40, beside="x"), gpu=True) == (40 * GIB, Measure.PROCESSES)
-
-
-def test_beside_another_engine_the_driver_s_figures_take_its_growth_off() -> None:
-    """The engine's own processes are not known, its neighbour's are: 50 fell, 10 of them the neighbour's."""
-    zero, now = look(80, others=20, beside="x"), look(30, others=30, beside="x")
-    assert held_memory(zero, now, gpu=True) == (40 * GIB, Measure.AVAILABLE)
-    assert why_spoilt(zero, now, 0) is None
-
-
-def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
-    blind = look(80, beside="chat", blind=True)
-    assert why_spoilt(blind, look(30, beside="chat", blind=True), 0) == (
-        "chat ran beside it, and the driver does not tell whose memory is whose"
-    )
-    assert why_spoilt(look(80, beside="chat"), look(30), 0) == "chat came or went meanwhile"
-    assert why_spoilt(look(80), look(30), 80 * GIB) is None
-
-
-def test_memory_that_comes_back_meanwhile_is_nobody_s_footprint() -> None:
-    assert held_memory(look(60), look(70, 5), gpu=True) == (5 * GIB, Measure.PROCESSES)
-    assert held_memory(look(60), look(60), gpu=True) == held_memory(look(60), look(70), gpu=True) == (None, None)
-    assert why_spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"
+@pytest.mark.parametrize(
+    ("zero", "now", "debt", "why"),
+    [
+        (look(80, moved=5), look(30, 40, moved=5), 0, "5.0 GiB of the box's memory changed hands while it was read"),
+        (look(80, others=20, beside="x"), look(30, others=30, beside="x"), 0, None),
+        (look(80, beside="chat", blind=True), look(30, beside="chat", blind=True), 0, UNKNOWN),
+        (look(80, beside="chat"), look(30), 0, "chat came or went meanwhile"),
+        (look(80), look(30), 80, None),
+        (look(60), look(50), 61, "memory of an engine that had left came back meanwhile"),
+    ],
+)
+def test_what_may_be_another_engines_is_not_learned_from(
+    zero: MemoryReading, now: MemoryReading, debt: int, why: str | None
+) -> None:
+    assert why_spoilt(zero, now, debt * GIB) == why

@@ -79,8 +79,7 @@ def guard(house: Any) -> Iterator[FakeGuard]:
 
 async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, guard: Any) -> None:
     await house.open(make_profile("a"), guard=guard, policy={"a": {"pinned": True}})
-    asking = house.ask("a")
-    await house.loads("a")
+    asking = await house.loading("a")
     (loading,) = guard.victims
     assert (loading.profile, loading.serves, loading.pinned, loading.bytes) == ("a", False, True, 80 * GIB)
     await house.clock.drive(asking.granted())
@@ -89,49 +88,41 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     await asking.leave()
     await house.settled()
     assert guard.victims[0].in_flight == 0
-    await house.clock.drive(house.supervisor.stop("a"))
+    await house.stopped("a")
     assert guard.victims == ()
     await house.close()
     assert guard.closed
 
 
-async def loading(house: Any, profile: Any, guard: Any) -> Any:
-    """A request for an engine that loads."""
-    await house.open(profile, guard=guard)
-    asking = house.ask(profile.name)
-    await house.loads(profile.name)
-    return asking
-
-
 WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s")
 
 
-async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(house: Any, guard: Any) -> None:
-    asking = await loading(house, make_profile("a"), guard)
+@pytest.mark.parametrize(
+    ("wedge", "code", "said", "hint"),
+    [
+        (None, "memory_guard", "60.0 GiB were available", ""),
+        (WEDGE, "memory_wedging", "the kernel won back one page of 97 in the last 30s", ""),
+        (Wedge(Sign.LIVELOCK, "nothing was read"), "load_livelock", "nothing was read", "--load-format"),
+    ],
+)
+async def test_a_load_that_is_killed_fails_with_the_guards_reason(
+    house: Any, guard: Any, wedge: Wedge | None, code: str, said: str, hint: str
+) -> None:
+    await house.open(make_profile("a"), guard=guard)
+    asking = await house.loading("a")
     assert guard.victims[0].loads
-    report = guard.aims("a", 60, WEDGE)
-    await house.runtime.kill("a")
+    report = guard.aims("a", 60, wedge)
+    await house.runtime.kill("a", "torch.OutOfMemoryError: CUDA out of memory.")
     guard.tell(replace(report, processes=3, blocks=2))
-    with pytest.raises(EngineError) as caught:
-        await house.clock.drive(asking.granted())
-    assert caught.value.code == "memory_wedging"
-    assert "stopped the load of a: the kernel won back one page of 97" in caught.value.message
-    assert "60.0 GiB were available" in caught.value.message
-    assert "and 2 free blocks of 32 MiB" in house.notices()[0].text
-    assert [notice.code for notice in house.notices()] == ["memory_wedging"]
-    assert house.supervisor.engines["a"].failure.code == "memory_wedging"
-    assert "one page of 97" in _standing(house).kills[0].reason
-
-
-async def test_a_load_that_stood_still_by_its_way_of_reading_is_told_of_another_one(house: Any, guard: Any) -> None:
-    asking = await loading(house, make_profile("a"), guard)
-    report = guard.aims("a", 60, Wedge(Sign.LIVELOCK, "nothing was read"))
-    await house.runtime.kill("a")
-    guard.tell(replace(report, processes=3))
-    with pytest.raises(EngineError, match="nothing was read") as caught:
-        await house.clock.drive(asking.granted())
-    assert (caught.value.code, "--load-format" in (caught.value.hint or "")) == ("load_livelock", True)
-    assert [notice.code for notice in house.notices()] == ["load_livelock"]
+    error = await house.clock.drive(asking.refusal())
+    assert (error.code, house.swaps()[-1].failure.code, house.supervisor.engines["a"].failure.code) == (code,) * 3
+    assert "60.0 GiB were available" in error.message
+    assert said in error.message
+    assert hint in (error.hint or "")
+    assert [notice.code for notice in house.notices()] == [code]
+    assert ("and 2 free blocks of 32 MiB" in house.notices()[0].text) is (wedge is not None)
+    assert said in _standing(house).kills[0].reason
+    assert house.runtime.here == {}
 
 
 async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, guard: Any) -> None:
@@ -171,72 +162,39 @@ async def test_the_guard_hears_what_a_load_and_the_driver_say(house: Any, guard:
     assert (guard.refusals, guard.lines_of_loads > 1, log.followed) == (2, True, 0)
 
 
-async def test_an_adopted_engine_is_guarded_too(house: Any, guard: Any) -> None:
-    await house.served(make_profile("a"))
-    await house.close()
+@pytest.mark.parametrize("processes", [3, 0])
+async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, guard: Any, processes: int) -> None:
+    """What cannot be signalled (0 processes) is ended by the runtime."""
     await house.open(make_profile("a"), guard=guard)
-    assert [victim.profile for victim in guard.victims] == ["a"]
-
-
-async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, guard: Any) -> None:
-    await house.open(make_profile("a"), guard=guard)
-    asking = house.ask("a")
-    lease = await house.clock.drive(asking.granted())
-    await house.runtime.kill("a")
-    guard.kills("a")
+    _, lease = await house.granted("a")
+    if processes:
+        await house.runtime.kill("a")
+    guard.kills("a", processes=processes)
     error = await house.clock.drive(lease.lost)
     assert (error.code, error.status) == ("memory_guard", 503)
     assert "4.2 GiB were available" in error.message
+    assert ("the runtime is asked instead" in error.message) is not bool(processes)
+    assert house.runtime.calls[-1] == ("start" if processes else "stop", "a")
     assert house.supervisor.engines["a"].failure.code == "memory_guard"
     assert [notice.code for notice in house.notices()] == ["memory_guard"]
     (kill,) = _standing(house).kills
-    assert (kill.profile, kill.processes, kill.available) == ("a", 3, int(4.2 * GIB))
+    assert (kill.profile, kill.processes, kill.available) == ("a", processes, int(4.2 * GIB))
     assert guard.victims == ()
-    await asking.leave()
 
 
 async def test_a_runtime_that_hangs_holds_nobody_up(house: Any, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is dead by the guard's word; podman, which would tell of it, does not answer."""
     monkeypatch.setattr(engine_end, "KILLED_S", 0.01)
     await house.open(make_profile("a"), guard=guard)
-    asking = house.ask("a")
-    lease = await house.clock.drive(asking.granted())
+    _, lease = await house.granted("a")
     guard.kills("a")
     assert (await lease.lost).code == "memory_guard"
     assert house.state("a") is EngineState.FAILED
-    await asking.leave()
-
-
-async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, guard: Any) -> None:
-    await house.open(make_profile("a"), guard=guard)
-    asking = house.ask("a")
-    lease = await house.clock.drive(asking.granted())
-    guard.kills("a", processes=0)
-    error = await house.clock.drive(lease.lost)
-    assert error.code == "memory_guard"
-    assert "the runtime is asked instead" in error.message
-    assert house.runtime.calls[-1] == ("stop", "a")
-    await asking.leave()
-
-
-async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_again(house: Any, guard: Any) -> None:
-    await house.served(make_profile("a"), guard=guard)
-
-    async def use() -> None:
-        async with house.supervisor.lease("a", request_id="r", on_wait=print):
-            guard.kills("a")
-            await house.clock.rest()
-            raise UpstreamError("the connection broke off")
-
-    with pytest.raises(EngineError) as caught:
-        await use()
-    assert caught.value.code == "memory_guard"
 
 
 async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(house: Any, guard: Any) -> None:
     await house.served(make_profile("a"), guard=guard)
-    asking = house.ask("a")
-    lease = await house.clock.drive(asking.granted())
+    _, lease = await house.granted("a")
     told: list[GuardReport] = []
 
     async def use() -> None:
@@ -255,21 +213,6 @@ async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(hou
     await house.clock.rest()
     assert [notice.code for notice in house.notices()] == ["memory_guard"]
     assert [kill.processes for kill in _standing(house).kills] == [3]
-    await asking.leave()
-
-
-async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, guard: Any) -> None:
-    await house.open(make_profile("a"), guard=guard)
-    asking = house.ask("a")
-    await house.loads("a")
-    await house.runtime.kill("a", "torch.OutOfMemoryError: CUDA out of memory.")
-    guard.kills("a")
-    with pytest.raises(EngineError) as caught:
-        await house.clock.drive(asking.granted())
-    assert caught.value.code == "memory_guard"
-    assert house.swaps()[-1].failure.code == "memory_guard"
-    assert [notice.code for notice in house.notices()] == ["memory_guard"]
-    assert house.runtime.here == {}
 
 
 async def test_no_load_begins_while_memory_is_short(house: Any, guard: Any) -> None:
@@ -278,9 +221,7 @@ async def test_no_load_begins_while_memory_is_short(house: Any, guard: Any) -> N
     webui = Holding(kind=Holder.CONTAINER, name="open-webui", bytes=40 * GIB)
     await house.open(make_profile("a", gib=None), guard=guard, foreign=lambda: (webui,))
     house.reader.others = 113 * GIB
-    with pytest.raises(AdmissionError) as caught:
-        await house.clock.drive(house.ask("a").granted())
-    error = caught.value
+    error = await house.clock.drive(house.ask("a").refusal())
     assert (error.code, error.status, error.retry_after) == ("memory_low", 503, 10.0)
     assert error.holders == "Others hold memory: open-webui 40.0 GiB."
     assert "7.0 GiB are available" in error.message
@@ -310,15 +251,8 @@ async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, guard:
     assert plan.held.endswith("no load begin. It is looked at again once big has left.")
     assert plan.verdict != "It is not started while the memory guard holds loads back."
     assert (await house.supervisor.plan("big")).held is None
-
-
-async def test_a_swap_that_makes_room_first_may_begin(house: Any, guard: Any) -> None:
-    await house.open(make_profile("big", gib=None), make_profile("b", gib=20), guard=guard)
-    house.reader.sizes["big"] = 114 * GIB
-    await house.leased("big")
-    assert house.reader.memory().available < FLOORS.hold
-    await house.leased("b")
-    assert house.runtime.running() == ["b"]
+    await house.leased("a")
+    assert house.runtime.running() == ["a"], "a swap that makes room first may begin"
 
 
 async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(house: Any, guard: Any) -> None:
@@ -334,7 +268,6 @@ async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(hou
     assert house.reader.memory().available < FLOORS.hold
     house.reader.others = 0
     await house.clock.drive(asking.granted())
-    await asking.leave()
 
 
 async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, guard: Any) -> None:

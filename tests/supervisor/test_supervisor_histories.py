@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from surroundings.engines import Behaviour
+from surroundings.box import Behaviour
 from surroundings.foreign import Foreign
 from surroundings.house import make_catalog, make_profile
 

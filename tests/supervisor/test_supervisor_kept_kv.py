@@ -120,6 +120,12 @@ async def left(ground: Any, *held: int) -> None:
     await ground.kept.save(ground.url)
 
 
+async def saved(ground: Any) -> None:
+    """A first start, and a conversation that is kept at its end."""
+    await started(ground)
+    await left(ground, 5000, 0)
+
+
 async def test_what_was_saved_comes_back_into_its_slots(ground: Any) -> None:
     """A slot with a word or two is not worth a file; figures are told as this box took them."""
     await started(ground)
@@ -146,8 +152,7 @@ async def test_an_engine_that_only_says_that_it_restored_keeps_nothing(ground: A
 
 
 async def test_another_build_computes_everything_again(ground: Any) -> None:
-    await started(ground)
-    await left(ground, 5000, 0)
+    await saved(ground)
     ground.llama.build = "b2"
     assert await started(ground) is None
     assert ground.llama.restored == []
@@ -171,15 +176,13 @@ async def test_a_disk_that_is_full_at_the_first_start_is_no_fault_of_the_launch(
         await started(ground)
     assert "of the disk stay free" in ground.told[0]
     await left(ground, 5000, 0)
-    await started(ground)
-    await left(ground, 5000, 0)
+    await saved(ground)
     assert (await started(ground)).tokens == 5000
 
 
 async def test_a_daemon_that_ends_while_saving_leaves_nothing_to_restore(ground: Any) -> None:
     """Not even what an earlier switch had saved: the conversation has gone on since."""
-    await started(ground)
-    await left(ground, 5000, 0)
+    await saved(ground)
     await started(ground)
     ground.llama.hangs_at = "save"
     saving = asyncio.create_task(left(ground, 6000, 0))
@@ -192,8 +195,7 @@ async def test_a_daemon_that_ends_while_saving_leaves_nothing_to_restore(ground:
 
 
 async def test_a_file_that_ends_the_engine_is_not_restored_again(ground: Any) -> None:
-    await started(ground)
-    await left(ground, 5000, 0)
+    await saved(ground)
     ground.llama.dies_at = "restore"
     assert await started(ground) is None
     ground.llama.dies_at = None
@@ -202,8 +204,7 @@ async def test_a_file_that_ends_the_engine_is_not_restored_again(ground: Any) ->
 
 
 async def test_a_start_that_failed_before_keeps_what_is_there(ground: Any) -> None:
-    await started(ground)
-    await left(ground, 5000, 0)
+    await saved(ground)
     await ground.kept.prepare("image")
     assert (await started(ground)).tokens == 5000
 
@@ -317,14 +318,11 @@ async def test_a_disk_with_less_than_is_to_stay_free_loses_all_blocks(
     assert blocks.numbers() == []
 
 
-def test_an_engine_with_lora_adapters_keeps_none() -> None:
-    """A restored slot would pass for one of the model alone."""
+def test_conversations_are_kept_where_a_restored_one_is_the_same() -> None:
+    """Slots with LoRA adapters would pass for the model's alone; vLLM needs a file tier, and no connector of its own."""
     plain = make_profile("a", engine="llamacpp")
     given = plain.replace(args={"lora": "/adapter.gguf"}), plain.replace(adapters=("sql",)), plain.replace(nodes=2)
     assert [adapter_of(each).keeps_kv(each) for each in (plain, *given)] == [True, False, False, False]
-
-
-def test_vllm_keeps_its_blocks_where_its_version_has_a_file_tier_and_the_profile_no_connector_of_its_own() -> None:
     plain = make_profile("a", engine="vllm", engine_version="0.32", keep_kv={"max_gib": 1})
     given = plain.replace(engine_version="0.31"), plain.replace(args={"kv-offloading-size": 4}), plain.replace(nodes=2)
     assert [adapter_of(each).keeps_kv(each) for each in (plain, *given)] == [True, False, False, False]

@@ -1,55 +1,47 @@
-"""Where an engine comes and who leaves for it, on one to three nodes. All in GiB; nodes of 128 with 10 in reserve."""
+"""Where an engine comes, who leaves for it, and whether it fits, in plain figures: GiB, nodes of 128 with 10 in reserve."""
 
 from __future__ import annotations
 
+import json
+import struct
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from surroundings.house import make_profile
+from surroundings.rig import engine, need
 from thorough import tries
 
+from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.cluster import Topology
-from sparkdash.domain.memory import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Footprint, Measure
 from sparkdash.domain.node import LOCAL
-from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Occupant, choose
+from sparkdash.domain.profile import ModelRef
+from sparkdash.store import Store
+from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Leaving, Occupant, choose, must_be_free
 from sparkdash.supervisor.decide.moves import ProfileFacts
 from sparkdash.supervisor.decide.occupancy import place, placements
 from sparkdash.supervisor.decide.refusals import unplaced
+from sparkdash.supervisor.planner import verdict
+from sparkdash.supervisor.tools import Needs
 from sparkdash.units import GIB
 
 NODES = (LOCAL, "b", "c")
 BOTH = (LOCAL, "b")
 
 
-def need(gib: int | None, basis: Basis = Basis.LEARNED, peak: int | None = None) -> Need:
-    if gib is None:
-        return Need()
-    term = Term(name="steady", bytes=gib * GIB, source="test")
-    return Need(basis=basis, terms=(term,), peak_bytes=None if peak is None else peak * GIB)
-
-
-def engine(name: str, gib: int | None, *nodes: str, **facts: Any) -> Occupant:
-    return Occupant(name, need(gib), nodes or (LOCAL,), **facts)
-
-
 def boxes(**available: int) -> dict[str, BoxMemory]:
     return {name: BoxMemory(128 * GIB, free * GIB, 10 * GIB) for name, free in available.items()}
 
 
-def ask(
-    gib: int | None,
-    there: list[Occupant],
-    free: dict[str, BoxMemory],
-    *,
-    count: int = 1,
-    person: bool = False,
-    **where: Any,
-) -> Choice:
+def ask(gib: int | None, there: list[Occupant], free: dict[str, BoxMemory], *, count: int = 1, **where: Any) -> Choice:
     """`new` needs so much on each of `count` nodes."""
     places = placements([*free], count=count, **{"pinned": None, **where})
-    return place(Occupant("new", need(gib)), there, free, places, person=person)
+    return place(Occupant("new", need(gib)), there, free, places, person=False)
 
 
 def test_on_a_tie_this_box_is_preferred_unless_the_profile_ran_elsewhere_last() -> None:
@@ -150,8 +142,7 @@ def test_a_node_that_the_profile_names_is_the_only_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comes", "there"),
-    [(None, engine("a", 10)), (20, engine("a", None)), (20, engine("a", 10, unstopped=True))],
+    ("comes", "there"), [(None, engine("a", 10)), (20, engine("a", None)), (20, engine("a", 10, unstopped=True))]
 )
 def test_what_must_run_alone_is_alone_on_its_node_only(comes: int | None, there: Occupant) -> None:
     free = boxes(local=100, b=120)
@@ -306,3 +297,214 @@ def test_where_a_place_needs_nobody_to_leave_nobody_leaves(question: Any) -> Non
         here = choose(Occupant("new", comer.need, place_, comer.managed), there, free, person=person)
         if comer.managed and not here.refused and not set(here.names) - {"new"}:
             assert not [one for one in gone if one.profile != "new"]
+
+
+def model(folder: Path) -> ModelRef:
+    """A model of one tensor of 2 MiB."""
+    head = json.dumps({"w": {"dtype": "BF16", "shape": [1024, 1024], "data_offsets": [0, 2097152]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + bytes(2097152))
+    (folder / "config.json").write_text("{}")
+    return ModelRef(path=str(folder))
+
+
+async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weights_once_they_are_read(
+    tmp_path: Path,
+) -> None:
+    learned: dict[str, Footprint] = {}
+    needs = Needs(learned.get, tmp_path, lambda: 128 * GIB)
+    profile = make_profile("a", gib=None, models={"target": model(tmp_path)}, args={"kv-cache-memory-bytes": "1G"})
+    before = {term.name: term.bytes for term in needs(profile).terms}
+    assert (needs(profile).basis, before["weights"], needs.target(profile)) == (Basis.UNKNOWN, None, None)
+    await needs.read([profile])
+    after = {term.name: term.bytes for term in needs(profile).terms}
+    assert (needs(profile).basis, after["weights"]) == (Basis.ESTIMATED, 2097152)
+    assert (target := needs.target(profile)) is not None
+    assert (target.bytes.total, target.sees) == (2097152, False)
+    learned[profile.fingerprint] = Footprint(
+        loads=1, steady_bytes=3 * GIB, peak_bytes=4 * GIB, at=0.0, measure=Measure.AVAILABLE
+    )
+    assert (needs(profile).basis, needs(profile).room_bytes) == (Basis.LEARNED, 4 * GIB)
+
+
+async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(weights, "read_profile_weights", broken)
+    needs = Needs(lambda _: None, tmp_path, lambda: None)
+    profile = make_profile("a", gib=None)
+    await needs.read([profile])
+    assert needs(profile).total_bytes is None
+
+
+async def test_the_ceiling_of_a_launch_is_known_once_its_weights_are_read(tmp_path: Path) -> None:
+    """2 MiB a step at 273 GB/s; states and keys are none at an empty context."""
+    needs = Needs(lambda _: None, tmp_path, lambda: 128 * GIB)
+    profile = make_profile("a", gib=None, models={"target": model(tmp_path)})
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 8, "hidden_size": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    assert needs.most_steps_s(profile) is None
+    await needs.read([profile])
+    assert needs.most_steps_s(profile) == pytest.approx(273e9 / 2097152)
+
+
+async def test_a_first_load_tells_the_least_time_that_reading_its_weights_takes(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the disk's measured rate: 2 MiB at 1 MiB/s. Later loads know better."""
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
+    (tmp_path / "disk.json").write_text('{"bytes_per_s": 1048576}')
+    await house.open(make_profile("a", models={"target": model(tmp_path)}), store=Store(lambda _: None))
+    await house.clock.rest()
+    await house.leased("a")
+    await house.supervisor.stop("a")
+    await house.leased("a")
+    assert [swap.reads_s for swap in house.swaps() if swap.target == "a"] == [2.0, None]
+
+
+BOX = BoxMemory(128 * GIB, 100 * GIB, 10 * GIB)
+LEFT = (Leaving("old", "idle"),)
+FITS = Choice((), 40 * GIB, 90 * GIB, True)
+TIGHT = Choice(LEFT, 40 * GIB, 35 * GIB)
+WITHIN = "It fits once old has left, within the reserve, as it did here before."
+NEVER = "It does not fit, whichever engines leave: 35.0 GiB can be freed beyond the reserve of 10.0 GiB."
+UNCERTAIN = (
+    "Whether it fits is uncertain: its need is estimated, or the memory of an engine that leaves was never measured."
+    " It is tried once old has left."
+)
+ALONE = "Whether it fits is unknown, because its need is unknown. It runs alone, and is tried once old has left."
+
+
+@pytest.mark.parametrize(
+    ("basis", "choice", "beside", "said"),
+    [
+        (Basis.LEARNED, FITS, (), "It fits now."),
+        (Basis.LEARNED, FITS, ("a", "b"), "It fits now, beside a and b."),
+        (Basis.LEARNED, replace(FITS, leaving=LEFT), ("a",), "It fits once old has left, beside a."),
+        (Basis.LEARNED, replace(TIGHT, fits=True), (), WITHIN),
+        (Basis.DECLARED, replace(TIGHT, fits=False), (), NEVER),
+        (Basis.ESTIMATED, TIGHT, (), UNCERTAIN),
+        (Basis.UNKNOWN, replace(TIGHT, needs=None), (), ALONE),
+        (Basis.DECLARED, Choice(fits=True), (), "It runs elsewhere and takes nothing here."),
+    ],
+)
+def test_one_sentence_tells_what_to_expect(basis: Basis, choice: Choice, beside: tuple[str, ...], said: str) -> None:
+    assert verdict(need(40, basis), choice, BOX, beside) == said
+
+
+def fits(
+    gib: float | None,
+    available: float | None,
+    *there: Occupant,
+    basis: Basis = Basis.LEARNED,
+    person: bool = False,
+    **box: Any,
+) -> Choice:
+    free = None if available is None else int(available * GIB)
+    given = {"total": 128 * GIB, "available": free, "reserve": 10 * GIB, **box}
+    return choose(Occupant("new", need(gib, basis)), there, {LOCAL: BoxMemory(**given)}, person=person)
+
+
+def test_a_byte_less_and_somebody_leaves() -> None:
+    box = {LOCAL: BoxMemory(total=128 * GIB, available=30 * GIB - 1, reserve=10 * GIB)}
+    choice = choose(Occupant("new", need(20)), [engine("a", 40)], box, person=False)
+    assert choice.names == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("there", "leaves"),
+    [
+        ([engine("old", 40, idle_s=900), engine("new-ish", 40, idle_s=60)], ("old",)),
+        ([engine("small", 10, idle_s=900), engine("large", 40, idle_s=60)], ("large",)),
+        ([engine("old", 40, idle_s=900, busy=1), engine("idle", 40, idle_s=60)], ("idle",)),
+        ([engine("x", 20, idle_s=900), engine("y", 20, idle_s=800), engine("busy", 40, busy=1)], ("x", "y")),
+        ([engine("slow", 40, idle_s=70, reload_s=600), engine("fast", 40, idle_s=65, reload_s=30)], ("fast",)),
+        ([engine("one", 40, busy=3), engine("two", 20, busy=1)], ("one",)),
+        ([engine("a", 20, idle_s=9), engine("b", 20, idle_s=8)], ("a", "b")),
+        ([engine("far", None, managed=False), engine("a", 40)], ("a",)),
+    ],
+)
+def test_the_smallest_set_that_makes_room_leaves_idle_first_then_oldest_then_quickest_back(
+    there: list[Occupant], leaves: tuple[str, ...]
+) -> None:
+    assert fits(40, 20, *there).names == leaves
+
+
+def test_each_who_leaves_is_told_why() -> None:
+    (idle,) = fits(40, 20, engine("a", 40, idle_s=754)).leaving
+    assert idle.reason == "idle for 12m34s; it frees 40.0 GiB"
+    (busy,) = fits(40, 20, engine("a", 40, busy=2)).leaving
+    assert busy.reason == "no idle engine frees enough; its 2 requests may finish; it frees 40.0 GiB"
+    (alone,) = fits(10, 100, engine("a", 10), side_by_side=False).leaving
+    assert "side_by_side" in alone.reason
+    (pinned,) = fits(40, 20, engine("a", 40, pinned=True, idle_s=5), person=True).leaving
+    assert pinned.reason == "pinned, and nothing else frees enough; idle for 5.0s; it frees 40.0 GiB"
+
+
+def test_what_engines_hold_in_the_page_cache_is_not_given_away_twice() -> None:
+    """100 seem available, since the kernel could drop the weights of a mapped file: together they still must fit."""
+    assert fits(60, 100, engine("mapped", 70)).names == ("mapped",)
+
+
+def test_a_peak_is_what_must_be_free_and_the_sum_what_stays() -> None:
+    comer = Occupant("new", need(20, peak=35))
+    choice = choose(comer, [engine("a", 20)], {LOCAL: BoxMemory(128 * GIB, 40 * GIB, 10 * GIB)}, person=False)
+    assert choice.names == ("a",)
+    assert choice.needs == 35 * GIB
+
+
+L, D, E = Basis.LEARNED, Basis.DECLARED, Basis.ESTIMATED
+
+
+@pytest.mark.parametrize(
+    ("gib", "basis", "available", "there", "told"),
+    [
+        (119, D, 120, [], False),
+        (118, D, 128, [], True),
+        (60, D, 50, [], False),
+        (60, D, 65, [], False),
+        (60, L, 65, [], True),
+        (60, L, 50, [], False),
+        (60, D, 20, [engine("a", 30)], False),
+        (60, L, 35, [engine("a", 30)], True),
+        (60, L, 20, [engine("a", 30)], False),
+        (60, L, 20, [engine("a", 30, basis=D)], None),
+        (129, L, 20, [engine("a", 30, basis=D)], False),
+        (60, L, 20, [engine("who", None)], None),
+        (60, L, None, [engine("a", 30)], None),
+        (119, D, None, [], False),
+        (119, E, 120, [], None),
+        (60, E, 120, [], True),
+        (None, L, 50, [], None),
+    ],
+)
+def test_never_is_said_only_when_it_is_known(
+    gib: float | None, basis: Basis, available: float | None, there: list[Occupant], told: bool | None
+) -> None:
+    """An estimate refuses nobody; what was seen to run here alone may use the reserve; an engine of which it was never
+    measured what it holds may give back more than it declares."""
+    assert fits(gib, available, *there, basis=basis).fits is told
+
+
+def test_memory_that_is_still_coming_back_is_no_reason_to_refuse() -> None:
+    assert fits(60, 50).fits is False
+    assert fits(60, 50, more_is_coming=True).fits is None
+
+
+@pytest.mark.parametrize(
+    ("gib", "basis", "alone", "expected"),
+    [
+        (40, D, True, 50),
+        (40, D, False, 50),
+        (40, L, True, 40),
+        (40, L, False, 50),
+        (40, E, True, None),
+        (40, E, False, 50),
+    ],
+)
+def test_beside_others_the_reserve_is_always_kept(gib: float, basis: Basis, alone: bool, expected: int | None) -> None:
+    """The last look before a start, 10 in reserve."""
+    asked = must_be_free(need(gib, basis), 10 * GIB, alone=alone)
+    assert asked == (None if expected is None else expected * GIB)

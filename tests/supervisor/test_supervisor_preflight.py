@@ -12,7 +12,7 @@ import pytest
 from surroundings.house import House, SecondNode, make_profile
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import Notice, SwapChanged
+from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.images import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep, ImageBuild
 from sparkdash.domain.phrases import progress_text
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
@@ -31,12 +31,7 @@ class ScriptedShipper:
         self.asked: list[tuple[str, str, bool]] = []
 
     async def plan(
-        self,
-        profile: Profile,
-        node: str,
-        *,
-        alike: bool = True,
-        on_progress: Callable[[CopyProgress], object],
+        self, profile: Profile, node: str, *, alike: bool = True, on_progress: Callable[[CopyProgress], object]
     ) -> CopyPlan:
         self.asked.append((profile.name, node, alike))
         return CopyPlan(profile=profile.name, node=node, items=(self.item,) if self.item else ())
@@ -77,17 +72,18 @@ async def test_a_copy_is_a_phase_with_bytes_and_time_left_before_the_start(house
     assert shipper.asked == [("b", "spark2", False)]
 
 
-async def test_without_anything_to_copy_no_phase_is_shown(house: House) -> None:
-    await house.open(make_profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(None))
-    await house.leased("b")
-    assert told(house, SwapPhase.COPY) == []
-
-
-async def test_a_start_on_this_box_alone_asks_no_node(house: House) -> None:
-    shipper = ScriptedShipper(MISSING)
-    await house.open(make_profile("a", node="local"), nodes=SecondNode(house), shipper=shipper)
+@pytest.mark.parametrize(
+    ("node", "item", "asked"),
+    [("spark2", None, [("a", "spark2", False)]), ("local", MISSING, [])],
+    ids=["nothing to copy", "this box alone"],
+)
+async def test_without_anything_to_copy_no_phase_is_shown_and_for_this_box_alone_no_node_is_asked(
+    house: House, node: str, item: CopyItem | None, asked: list[tuple[str, str, bool]]
+) -> None:
+    shipper = ScriptedShipper(item)
+    await house.open(make_profile("a", node=node), nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
-    assert shipper.asked == []
+    assert (told(house, SwapPhase.COPY), shipper.asked) == ([], asked)
 
 
 async def test_a_replaced_image_is_told_as_a_notice(house: House) -> None:
@@ -95,9 +91,11 @@ async def test_a_replaced_image_is_told_as_a_notice(house: House) -> None:
     item = CopyItem(kind=CopyKind.IMAGE, name="img:1", bytes=1, missing_bytes=1, replaces="abcdef012345678")
     await house.open(make_profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(item))
     await house.leased("b")
-    notices = [fact for fact in house.facts if isinstance(fact, Notice) and fact.code == "image_replaced"]
-    assert len(notices) == 1
-    assert "abcdef012345" in notices[0].text
+    (notice,) = (each for each in house.notices() if each.code == "image_replaced")
+    assert "abcdef012345" in notice.text
+
+
+WIDE = make_profile("wide", nodes=2, args={"tensor-parallel-size": 2})
 
 
 class HeldShipper(ScriptedShipper):
@@ -115,14 +113,12 @@ class HeldShipper(ScriptedShipper):
 
 async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node_is_prepared(house: House) -> None:
     shipper = HeldShipper()
-    names = [make_profile("a"), make_profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
-    supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
+    supervisor = await house.open(make_profile("a"), WIDE, nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
     wide = house.ask("wide")
     await house.clock.drive(shipper.began.wait())
     assert supervisor.engines["a"].state == "ready"
-    late = house.ask("a")
-    await house.clock.drive(late.granted())
+    late, _ = await house.granted("a")
     shipper.go_on.set()
     await house.clock.rest()
     assert house.state("a") == "draining"
@@ -134,22 +130,13 @@ async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node
     await late.leave()
     await house.clock.drive(wide.granted())
     assert list(supervisor.engines) == ["wide"]
-    await wide.leave()
 
 
 async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(house: House) -> None:
-    full = HostError("Its disk is full.", code="disk_full")
-    shipper = ScriptedShipper(MISSING, full)
-    await house.open(
-        make_profile("a"),
-        make_profile("wide", nodes=2, args={"tensor-parallel-size": 2}),
-        nodes=SecondNode(house),
-        shipper=shipper,
-    )
+    shipper = ScriptedShipper(MISSING, HostError("Its disk is full.", code="disk_full"))
+    await house.open(make_profile("a"), WIDE, nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
-    with pytest.raises(HostError) as refused:
-        await house.leased("wide")
-    assert refused.value.code == "disk_full"
+    assert (await house.refused("wide")).code == "disk_full"
     assert "draining" not in house.states("a")
     await house.leased("a")
 
@@ -157,8 +144,7 @@ async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(h
 @pytest.mark.parametrize("gib", [80, 20], ids=["evicted for it", "beside it"])
 async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -> None:
     shipper = HeldShipper()
-    names = [make_profile("a", gib=gib), make_profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
-    supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
+    supervisor = await house.open(make_profile("a", gib=gib), WIDE, nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
     wide = house.ask("wide")
     await house.clock.drive(shipper.began.wait())
@@ -169,19 +155,6 @@ async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -
     shipper.go_on.set()
     await house.clock.drive(wide.granted())
     assert list(supervisor.engines) == ["wide"]
-    await wide.leave()
-
-
-async def test_a_missing_image_evicts_nobody(house: Any) -> None:
-    await house.served(make_profile("a"), make_profile("b", image="registry.example/none:0"))
-    error = await house.refused("b")
-    assert isinstance(error, HostError)
-    assert error.code == "image_missing"
-    assert "sparkdash pull b" in error.hint
-    assert house.swaps()[-1].failure.phase == "preflight"
-    assert house.state("a") is EngineState.READY
-    assert house.runtime.calls == [("start", "a")]
-    await house.leased("a")
 
 
 @pytest.mark.parametrize("code", ["no_gpu_device", "mount_missing", "name_taken", "image_missing"])
@@ -249,19 +222,6 @@ async def test_weights_that_are_not_whole_evict_nobody(house: Any, tmp_path: Pat
     assert not [call for call in house.runtime.calls if call[0] == "stop"]
 
 
-async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_can_be_pulled(
-    house: Any, tmp_path: Path
-) -> None:
-    weights = {"target": ModelRef(path=str(tmp_path / "theirs"))}
-    await house.open(make_profile("a"), make_profile("b", models=weights, nearest="a"))
-    error = await house.refused("b")
-    assert error.code == "weights_missing"
-    assert error.hint == (
-        "Put them there, or correct the path in the profile. "
-        "a serves the same model from a published image: `sparkdash use a`."
-    )
-
-
 @pytest.mark.parametrize(
     "facts", [{"build": ImageBuild(context="images/a")}, {"image": "localhost/mine:1"}], ids=["a recipe", "by hand"]
 )
@@ -278,20 +238,30 @@ async def test_an_image_that_no_registry_has_is_not_asked_for(house: Any) -> Non
     assert caught.value.hint == "No registry has it: build it yourself, or say how with `build:` in the profile."
 
 
-async def test_pulling_the_image_fixes_it_at_once(house: Any) -> None:
-    await house.open(make_profile("b", image="new"))
-    assert (await house.refused("b")).code == "image_missing"
-    steps = [step async for step in house.supervisor.pull("b")]
-    assert steps[-1].done
+async def test_a_missing_image_evicts_nobody_and_pulling_it_fixes_it_at_once(house: Any) -> None:
+    await house.served(make_profile("a"), make_profile("b", image="new"))
+    error = await house.refused("b")
+    assert isinstance(error, HostError)
+    assert error.code == "image_missing"
+    assert "sparkdash pull b" in error.hint
+    assert house.swaps()[-1].failure.phase == "preflight"
+    assert house.state("a") is EngineState.READY
+    assert house.runtime.calls == [("start", "a")]
+    assert [step async for step in house.supervisor.pull("b")][-1].done
     await house.leased("b")
-    assert house.state("b") is EngineState.READY
 
 
-async def test_weights_that_came_fix_it_at_once(house: Any, tmp_path: Path) -> None:
+async def test_weights_at_a_path_that_is_not_here_name_another_profile_and_fix_it_once_they_came(
+    house: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "weights"
-    await house.served(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
+    await house.served(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}, nearest="a"))
     error = await house.refused("b")
     assert (error.code, str(path) in error.message) == ("weights_missing", True)
+    assert error.hint == (
+        "Put them there, or correct the path in the profile. "
+        "a serves the same model from a published image: `sparkdash use a`."
+    )
     assert house.runtime.running() == ["a"]
     path.mkdir()
     house.clock.time += LOOKED_S + 0.1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -31,18 +32,9 @@ MINE = 120 * GIB
 """Available memory while no engine runs and others take their usual share."""
 SPARK2 = "spark2"
 SIZES = {
-    "a": 80,
-    "b": 60,
-    "c": 40,
-    "pinned": 60,
-    "d": 15,
-    "alone": 20,
-    "wide": 50,
-    "there": 30,
-    "half": 45,
-    "whole": 70,
+    "a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20, "wide": 50, "there": 30, "half": 45, "whole": 70,
     "either": 60,
-}
+}  # fmt: skip
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
     "a": moves.ProfileFacts("fa", idle_ttl_s=600),
@@ -73,6 +65,19 @@ PATIENCE = Patience(min_dwell_s=30, max_wait_s=300, min_dwell_share=1)
 PERSON = (SwapCause.USER, SwapCause.BENCH)
 
 
+def one_of(targets: Callable[[Any], Iterable[str | None]], **more: st.SearchStrategy[Any]) -> Callable[[Any], Any]:
+    """A rule that is handed one of these, where there are any."""
+
+    def decorate(step: Callable[..., None]) -> Any:
+        def drawn(self: Machine, data: st.DataObject, **given: Any) -> None:
+            step(self, data.draw(st.sampled_from(sorted(targets(self), key=str))), **given)
+
+        drawn.__name__ = step.__name__
+        return precondition(lambda self: bool([*targets(self)]))(rule(data=st.data(), **more)(drawn))
+
+    return decorate
+
+
 class Machine(RuleBasedStateMachine):
     """Plays the actor: carries effects out, and keeps records of its own to compare with. It is the nodes, too."""
 
@@ -98,18 +103,14 @@ class Machine(RuleBasedStateMachine):
         self.running: set[str] = set()
         self.unstopped: set[str] = set()
         self.stuck: set[str] = set()
-        """Running engines whose work does not move."""
         self.silent: set[str] = set()
-        """Nodes that do not answer."""
         self.where: dict[str, tuple[str, ...]] = {}
-        """Nodes of each engine that is there."""
         self.touched: dict[str | None, set[str]] = {}
         """Nodes of each swap under way, and of those who leave for it."""
         self.others = dict.fromkeys(self.nodes, 0)
         self.others_then = dict.fromkeys(self.nodes, 0)
         """Bytes that strangers took beyond their usual share: now, and when the first load under way there began."""
         self.swaps: dict[str | None, moves.BeginSwap] = {}
-        """Under way, by target."""
         self.copying: set[str | None] = set()
         """Engines that copy to other nodes, while those that they evict serve on."""
         self.may_stop: set[str | None] = set()
@@ -309,7 +310,6 @@ class Machine(RuleBasedStateMachine):
         return bool({swap.target, *swap.evict} - {None, "remote"})
 
     def memory_moves(self) -> bool:
-        """Is such a swap under way?"""
         return any(map(self.moves_memory, self.swaps.values()))
 
     def moving_on(self, nodes: set[str]) -> list[str | None]:
@@ -391,18 +391,14 @@ class Machine(RuleBasedStateMachine):
     def strangers(self, gib: int, which: int) -> None:
         self.others[self.nodes[which % len(self.nodes)]] = gib * GIB
 
-    @precondition(lambda self: self.leased)
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
-        id_ = data.draw(st.sampled_from([*self.leased]))
+    @one_of(lambda self: self.leased)
+    def finish(self, id_: str) -> None:
         del self.leased[id_]
         self.send(moves.Leave(id_))
 
-    @precondition(lambda self: self.waiting)
-    @rule(data=st.data(), all_of_them=st.booleans())
-    def hang_up(self, data: st.DataObject, all_of_them: bool) -> None:
-        gone = [*self.waiting] if all_of_them else [data.draw(st.sampled_from([*self.waiting]))]
-        for id_ in gone:
+    @one_of(lambda self: self.waiting, all_of_them=st.booleans())
+    def hang_up(self, one: str, all_of_them: bool) -> None:
+        for id_ in [*self.waiting] if all_of_them else [one]:
             self.waiting.pop(id_, None)
             self.leased.pop(id_, None)  # granted because another hung up
             self.send(moves.Leave(id_))
@@ -437,32 +433,25 @@ class Machine(RuleBasedStateMachine):
         self.known = {name: known for name, known in read.items() if name != gone}
         self.send(moves.CatalogRead(self.known))
 
-    @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def die(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.running)))
+    @one_of(lambda self: self.running)
+    def die(self, name: str) -> None:
         self.gone(name)
         self.send(moves.EngineDied(name, ERROR))
 
-    @precondition(lambda self: self.running)
-    @rule(data=st.data(), wait=st.sampled_from([1, 130]))
-    def stand_still(self, data: st.DataObject, wait: float) -> None:
+    @one_of(lambda self: self.running, wait=st.sampled_from([1, 130]))
+    def stand_still(self, name: str, wait: float) -> None:
         self.now += wait
-        name = data.draw(st.sampled_from(sorted(self.running)))
         self.stuck.add(name)
         self.send(moves.EngineHeld(name, FROZEN))
 
-    @precondition(lambda self: self.stuck)
-    @rule(data=st.data())
-    def recover(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.stuck)))
+    @one_of(lambda self: self.stuck)
+    def recover(self, name: str) -> None:
         self.stuck.discard(name)
         self.send(moves.EngineRecovered(name))
 
-    @precondition(lambda self: self.stuck)
-    @rule(data=st.data())
-    def be_ended(self, data: st.DataObject) -> None:
-        self.end_stuck(data.draw(st.sampled_from(sorted(self.stuck))))
+    @one_of(lambda self: self.stuck)
+    def be_ended(self, name: str) -> None:
+        self.end_stuck(name)
 
     def end_stuck(self, name: str) -> None:
         """A repair ended it: if it is not parked, and nobody wanted it gone, nobody who waits for it is refused."""
@@ -476,25 +465,20 @@ class Machine(RuleBasedStateMachine):
         self.running.discard(name)
         self.stuck.discard(name)
 
-    @precondition(lambda self: self.swaps)
-    @rule(data=st.data())
-    def drain_over(self, data: st.DataObject) -> None:
-        self.send(moves.DrainOver(self.one_of(data, self.swaps)))
+    @one_of(lambda self: self.swaps)
+    def drain_over(self, target: str | None) -> None:
+        self.send(moves.DrainOver(target))
 
     # How a swap under way goes on.
 
-    @precondition(lambda self: self.copying)
-    @rule(data=st.data())
-    def copied(self, data: st.DataObject) -> None:
-        self.end_copy(self.one_of(data, self.copying))
+    @one_of(lambda self: self.copying)
+    def copied(self, target: str | None) -> None:
+        self.end_copy(target)
 
     def end_copy(self, target: str | None) -> None:
         assert target is not None
         self.copying.discard(target)
         self.send(moves.Copied(target))
-
-    def one_of(self, data: st.DataObject, targets: Iterable[str | None]) -> str | None:
-        return data.draw(st.sampled_from(sorted(targets, key=str)))
 
     def there(self, target: str | None) -> set[str]:
         return set(self.swaps[target].evict) & (self.running | self.unstopped)
@@ -513,15 +497,12 @@ class Machine(RuleBasedStateMachine):
             self.where[target] = self.swaps[target].nodes
         self.send(moves.SwapDone(target))
 
-    @precondition(lambda self: self.may_stop)
-    @rule(data=st.data())
-    def stopped(self, data: st.DataObject) -> None:
-        self.stop_those(self.one_of(data, self.may_stop))
+    @one_of(lambda self: self.may_stop)
+    def stopped(self, target: str | None) -> None:
+        self.stop_those(target)
 
-    @precondition(lambda self: self.may_stop)
-    @rule(data=st.data())
-    def wont_stop(self, data: st.DataObject) -> None:
-        target = self.one_of(data, self.may_stop)
+    @one_of(lambda self: self.may_stop)
+    def wont_stop(self, target: str | None) -> None:
         for name in self.swaps[target].evict:
             if name in self.running:
                 self.gone(name)
@@ -538,30 +519,26 @@ class Machine(RuleBasedStateMachine):
             if not self.there(target) and ((target in self.admitted) is admitted or (admitted and target in mere))
         ]
 
-    @precondition(lambda self: set(self.on_its_way(admitted=False)) - {None, "remote"})
-    @rule(data=st.data())
-    def admit(self, data: st.DataObject) -> None:
-        self.take_memory(self.one_of(data, set(self.on_its_way(admitted=False)) - {None, "remote"}))
+    @one_of(lambda self: set(self.on_its_way(admitted=False)) - {None, "remote"})
+    def admit(self, target: str) -> None:
+        self.take_memory(target)
 
     def take_memory(self, target: str | None) -> None:
         assert target is not None
         self.admitted.add(target)
         self.send(moves.Admitted(target))
 
-    @precondition(lambda self: self.on_its_way(admitted=True))
-    @rule(data=st.data())
-    def succeed(self, data: st.DataObject) -> None:
-        self.come_up(self.one_of(data, self.on_its_way(admitted=True)))
+    @one_of(lambda self: self.on_its_way(admitted=True))
+    def succeed(self, target: str | None) -> None:
+        self.come_up(target)
 
-    @precondition(lambda self: self.swaps)
-    @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
-        self.send(moves.SwapFailed(self.one_of(data, self.swaps), ERROR))
+    @one_of(lambda self: self.swaps)
+    def fail(self, target: str | None) -> None:
+        self.send(moves.SwapFailed(target, ERROR))
 
-    @precondition(lambda self: self.cancelling)
-    @rule(data=st.data())
-    def give_up(self, data: st.DataObject) -> None:
-        self.send(moves.SwapCancelled(self.one_of(data, self.cancelling)))
+    @one_of(lambda self: self.cancelling)
+    def give_up(self, target: str | None) -> None:
+        self.send(moves.SwapCancelled(target))
 
     # What holds after every move.
 
@@ -663,8 +640,6 @@ class SeveralNodesMachine(Machine):
 
 
 class TwoNodeMachine(SeveralNodesMachine):
-    """Add one node."""
-
     nodes = (LOCAL, SPARK2)
 
     @invariant()

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from surroundings.engines import Behaviour, serve_engine
+from surroundings.box import Behaviour
 from surroundings.house import make_profile
-from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, small, with_a
+from surroundings.rig import ERROR, REQUEST, Rig, arrive, begins, beside, feed, small
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.memory import Holder, Holding
-from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.request import Task
-from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError
 from sparkdash.settings import Policy
-from sparkdash.store import Store
 from sparkdash.supervisor.decide import moves
 from sparkdash.units import GIB
 
 
 async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any) -> None:
     await house.open(make_profile("chat", gib=70), make_profile("coder", gib=30))
-    long = house.ask("chat")
-    await house.clock.drive(long.granted())
-    coming = house.ask("coder")
-    await house.loads("coder")
+    await house.granted("chat")
+    coming = await house.loading("coder")
     assert house.state("chat") is EngineState.READY
     other = house.ask("chat")
     await house.clock.rest()
@@ -37,60 +32,17 @@ async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any) -
     swap = house.swaps()[-1]
     assert (swap.evict, SwapPhase.DRAIN in swap.stage_s, SwapPhase.STOP in swap.stage_s) == ((), False, False)
     assert EngineState.DRAINING not in house.states("chat")
-    for asking in (long, coming, other):
-        await asking.leave()
-
-
-async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a_long_load(house: Any) -> None:
-    await house.open(make_profile("a", gib=40), make_profile("slow", gib=40), make_profile("c", gib=100))
-    house.runtime.zoo["slow"] = Behaviour(load_s=15)
-    await house.leased("a")
-    coming, next_one = house.ask("slow"), house.ask("c")
-    await house.loads("slow")
-    began = house.clock.time
-    hits = [house.ask("a"), house.ask("auto")]
-    await house.clock.rest()
-    assert all(hit.has_lease for hit in hits)
-    assert house.clock.time == began
-    for asking in (*hits, coming, next_one):
-        await house.clock.drive(asking.granted())
-        await asking.leave()
-    assert [swap.target for swap in house.swaps()] == ["a", "slow", "c"]
-
-
-async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(house: Any, unused_tcp_port: int) -> None:
-    port = unused_tcp_port
-    far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
-    await house.open(make_profile("a"), far)
-    server = await serve_engine("far", port)
-    coming = house.ask("a")
-    await house.loads("a")
-    began = house.clock.time
-    asking = house.ask("far")
-    lease = await house.clock.drive(asking.granted())
-    assert lease.url.endswith(str(port))
-    assert (house.state("a"), house.clock.time - began < 1) == (EngineState.LOADING, True)
-    await asking.leave()
-    await house.clock.drive(coming.granted())
-    await coming.leave()
-    swaps = [(swap.target, swap.outcome, tuple(swap.stage_s)) for swap in house.swaps()]
-    assert swaps[0] == ("far", SwapOutcome.DONE, (SwapPhase.LOAD,))
-    assert swaps[1][:2] == ("a", SwapOutcome.DONE)
-    assert swaps[1][2][-2:] == (SwapPhase.LOAD, SwapPhase.WARM)
-    await server.cleanup()
 
 
 async def test_auto_is_the_engine_that_is_in_use(house: Any) -> None:
     await house.served(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
     await house.leased("embeds")
-    asking = house.ask("auto", task=Task.GENERATE)
-    lease = await house.clock.drive(asking.granted())
+    _, lease = await house.granted("auto", task=Task.GENERATE)
     assert lease.profile.name == "chat"
     await house.settled()
     engines = house.supervisor.engines
     assert engines["chat"].asked_at.keys() == {Task.GENERATE}
     assert (engines["chat"].does, engines["embeds"].does) == (None, {Task.EMBED, Task.RERANK})
-    await asking.leave()
 
 
 async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any) -> None:
@@ -113,7 +65,7 @@ async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any) -> No
 async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("whale", gib=125))
     asking = house.ask("whale")
-    (error,) = await asyncio.gather(asking.granted(), return_exceptions=True)
+    error = await asking.refusal()
     assert (error.code, error.status) == ("does_not_fit", 503)
     for figure in ("125.0 GiB", "weights", "10.0 GiB", "128.0 GiB"):
         assert figure in error.message
@@ -128,22 +80,21 @@ async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(ho
     sizes = {"open-webui": 34, "firefox\x1b[2J": 6, "tail": 2}
     held = [Holding(kind=Holder.CONTAINER, name=name, bytes=size * GIB) for name, size in sizes.items()]
     await house.open(make_profile("whale", gib=125), foreign=lambda: tuple(held))
-    (error,) = await asyncio.gather(house.ask("whale").granted(), return_exceptions=True)
+    error = await house.ask("whale").refusal()
     assert error.holders == "Others hold memory: open-webui 34.0 GiB, firefox\\u001b[2J 6.0 GiB."
     assert "open-webui" not in error.text()
     held.clear()
-    (error,) = await asyncio.gather(house.ask("whale").granted(), return_exceptions=True)
+    error = await house.ask("whale").refusal()
     assert error.holders is None
 
 
 async def test_a_pinned_engine_leaves_only_for_a_person(house: Any) -> None:
     await house.served(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
-    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    error = await house.ask("b").refusal()
     assert (error.code, error.status) == ("pinned", 503)
     assert "a is pinned" in error.message
     assert "sparkdash use b" in error.hint
-    await house.supervisor.use("b", cause=SwapCause.USER)
-    await house.settled()
+    await house.used("b")
     assert house.runtime.running() == ["b"]
 
 
@@ -151,12 +102,12 @@ async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any) 
     supervisor = await house.served(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     supervisor.replace_settings(supervisor.settings.model_copy(update={"policy": {}, "reserve_gib": 50}))
     await house.settled()
-    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    error = await house.ask("b").refusal()
     assert (error.code, "50.0 GiB" in error.message) == ("does_not_fit", True)
     assert house.state("a") is EngineState.READY
     supervisor.replace_settings(supervisor.settings.model_copy(update={"reserve_gib": 10, "queue_limit": 1}))
     waits = house.ask("b")
-    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    error = await house.ask("b").refusal()
     assert error.code == "queue_full"
     await house.clock.drive(waits.granted())
     assert house.runtime.running() == ["b"]
@@ -164,14 +115,10 @@ async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any) 
 
 async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any) -> None:
     await house.served(
-        make_profile("a", gib=20),
-        make_profile("b", gib=20),
-        idle_ttl_s=600,
-        policy={"b": Policy(pinned=True)},
+        make_profile("a", gib=20), make_profile("b", gib=20), idle_ttl_s=600, policy={"b": Policy(pinned=True)}
     )
     await house.leased("b")
-    holder = house.ask("a")
-    await house.clock.drive(holder.granted())
+    holder, _ = await house.granted("a")
     house.clock.time += 700
     await holder.leave()
     left = house.clock.time
@@ -194,55 +141,22 @@ async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any) ->
     assert "nobody" in codes["model_not_found"]
 
 
-async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_question(house: Any) -> None:
-    await house.open(make_profile("a"), make_profile("b"), min_dwell_s=30, max_wait_s=900)
-    waits: list[float] = []
-
-    async def agent(name: str) -> None:
-        for _ in range(10):
-            asked = house.clock.time
-            async with house.supervisor.lease(name, request_id=name, on_wait=lambda _: None):
-                waits.append(house.clock.time - asked)
-                await house.clock.sleep(2.0)
-            await house.clock.sleep(2.0)
-
-    await house.clock.drive(asyncio.gather(agent("a"), agent("b")))
-    await house.settled()
-    assert len(house.swaps()) <= 4, "without a dwell it is one for each of the twenty questions"
-    assert max(waits) < 60
-
-
 async def test_too_many_at_once_are_told_to_come_back(house: Any) -> None:
     await house.open(make_profile("a"), policy={"a": Policy(max_concurrency=2)})
     first, second = house.ask("a"), house.ask("a")
     await house.clock.drive(first.granted())
     await house.clock.drive(second.granted())
-    (error,) = await asyncio.gather(house.ask("a").granted(), return_exceptions=True)
+    error = await house.ask("a").refusal()
     assert (error.code, error.status, error.retry_after) == ("too_many_requests", 429, 10.0)
     await first.leave()
     await house.leased("a")
-    await second.leave()
-
-
-async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house: Any) -> None:
-    """Declared 80, measured 30: the next time it runs beside the other."""
-    await house.open(make_profile("a", gib=60), make_profile("small", gib=80), store=Store(lambda _: None))
-    house.reader.sizes["small"] = 30 * GIB
-    assert (await house.supervisor.plan("small")).need.basis == "declared"
-    await house.leased("small")
-    await house.settled()
-    await house.clock.rest()
-    assert (await house.supervisor.plan("small")).need.total_bytes == 30 * GIB
-    await house.leased("a")
-    assert sorted(house.runtime.running()) == ["a", "small"]
 
 
 async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any) -> None:
     house.runtime.zoo["dies"] = Behaviour(dies_after_s=2)
     most = make_profile("most", gib=None, engine_version="0.19", args={"gpu-memory-utilization": 0.9})
     await house.open(make_profile("dies", gib=20), most)
-    await house.supervisor.use("dies", cause=SwapCause.USER)
-    await house.settled()
+    await house.used("dies")
     assert house.state("dies") is EngineState.FAILED
     plan = await house.supervisor.plan("most")
     assert (plan.need.basis, plan.fits) == ("estimated", None)
@@ -261,76 +175,37 @@ def test_a_miss_that_waits_behind_a_load_keeps_nobody_from_the_engine_that_it_wi
     assert feed(rig, moves.Leave("3")) == [moves.Evict("c", ("a", "b"))]
 
 
-def test_what_takes_no_memory_begins_while_another_loads_and_while_it_is_cancelled() -> None:
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "b"), arrive("2", "c"), moves.Evicted("a"))
-    assert feed(scheduler, arrive("3", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
-    assert feed(scheduler, moves.SwapDone("far")) == [moves.Grant("3", "far")]
-    assert feed(scheduler, moves.EngineDied("far", ERROR), moves.Leave("3"), moves.Cancel())[1:2] == [
-        moves.CancelSwap("b")
-    ]
-    assert feed(scheduler, arrive("4", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
-    assert feed(scheduler, moves.SwapCancelled("b")) == [moves.BeginSwap("c", (), REQUEST), moves.Evict("c", ())]
-    assert feed(scheduler, moves.SwapDone("far"), moves.SwapDone("c")) == [
-        moves.Grant("4", "far"),
-        moves.Grant("2", "c"),
-    ]
+def test_what_takes_no_memory_begins_while_another_loads_and_while_it_is_cancelled(rig: Rig) -> None:
+    feed(rig, arrive("1", "b"), arrive("2", "c"), moves.Evicted("a"))
+    assert feed(rig, arrive("3", "far")) == begins("far")
+    assert feed(rig, moves.SwapDone("far")) == [moves.Grant("3", "far")]
+    assert feed(rig, moves.EngineDied("far", ERROR), moves.Leave("3"), moves.Cancel())[1:2] == [moves.CancelSwap("b")]
+    assert feed(rig, arrive("4", "far")) == begins("far")
+    assert feed(rig, moves.SwapCancelled("b")) == begins("c")
+    assert feed(rig, moves.SwapDone("far"), moves.SwapDone("c")) == [moves.Grant("4", "far"), moves.Grant("2", "c")]
 
 
-def test_the_end_of_one_swap_says_nothing_of_another() -> None:
-    scheduler = with_a()
-    feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "far"))
-    assert feed(scheduler, moves.DrainOver("far"), moves.SwapDone("far")) == [moves.Grant("3", "far")]
-    assert feed(scheduler, moves.Leave("1")) == [moves.Evict("b", ("a",))]
-    feed(
-        scheduler,
-        moves.Evicted("a"),
-        moves.EngineDied("far", ERROR),
-        arrive("4", "far"),
-        moves.SwapFailed("far", ERROR),
-    )
-    assert feed(scheduler, moves.SwapFailed("b", ERROR))[1:] == [
-        moves.BeginSwap("a", (), SwapCause.FALLBACK),
-        moves.Evict("a", ()),
-    ]
-
-
-def test_a_stop_of_what_is_elsewhere_does_not_wait_for_a_load() -> None:
-    scheduler = with_a()
-    feed(scheduler, moves.Adopted("far", "f-far"), arrive("1", "b"), moves.Evicted("a"))
-    assert feed(scheduler, moves.Stop("far")) == [
-        moves.BeginSwap(None, ("far",), SwapCause.USER),
-        moves.Evict(None, ("far",)),
-    ]
-    assert feed(scheduler, moves.Evicted("far"), moves.SwapDone(None)) == []
-    rig = beside("a")
-    feed(rig, arrive("1", "b"))
-    assert feed(rig, moves.Stop("a")) == []
-    assert rig.stopping
-    assert feed(rig, arrive("2", "a")) == []
-    assert feed(rig, moves.SwapDone("b")) == [
-        moves.Grant("1", "b"),
-        moves.BeginSwap(None, ("a",), SwapCause.USER),
-        moves.Evict(None, ("a",)),
-    ]
+def test_the_end_of_one_swap_says_nothing_of_another(rig: Rig) -> None:
+    feed(rig, arrive("1", "a"), arrive("2", "b"), arrive("3", "far"))
+    assert feed(rig, moves.DrainOver("far"), moves.SwapDone("far")) == [moves.Grant("3", "far")]
+    assert feed(rig, moves.Leave("1")) == [moves.Evict("b", ("a",))]
+    feed(rig, moves.Evicted("a"), moves.EngineDied("far", ERROR), arrive("4", "far"), moves.SwapFailed("far", ERROR))
+    assert feed(rig, moves.SwapFailed("b", ERROR))[1:] == begins("a", cause=SwapCause.FALLBACK)
 
 
 def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_back() -> None:
     rig = beside("a")
-    assert feed(rig, arrive("1", "a"), arrive("2", "c"), arrive("3", "b"))[1:] == [
-        moves.BeginSwap("b", (), REQUEST),
-        moves.Evict("b", ()),
-    ]
+    assert feed(rig, arrive("1", "a"), arrive("2", "c"), arrive("3", "b"))[1:] == begins("b")
     assert feed(rig, moves.SwapDone("b")) == [moves.Grant("3", "b")]
 
 
 def test_a_load_begins_beside_another_once_that_has_its_room() -> None:
     rig = small("a")
-    assert feed(rig, arrive("1", "big")) == [moves.BeginSwap("big", ("a",), REQUEST), moves.Evict("big", ("a",))]
+    assert feed(rig, arrive("1", "big")) == begins("big", "a")
     assert feed(rig, arrive("2", "b"), moves.Evicted("a"), moves.Cancel())[0] == moves.CancelSwap("big")
-    assert feed(rig, moves.SwapCancelled("big")) == [moves.BeginSwap("b", (), REQUEST), moves.Evict("b", ())]
+    assert feed(rig, moves.SwapCancelled("big")) == begins("b")
     assert feed(rig, arrive("3", "c")) == []
-    assert feed(rig, moves.Admitted("b")) == [moves.BeginSwap("c", (), REQUEST), moves.Evict("c", ())]
+    assert feed(rig, moves.Admitted("b")) == begins("c")
     assert feed(rig, moves.SwapDone("c"), moves.SwapDone("b")) == [moves.Grant("3", "c"), moves.Grant("2", "b")]
 
 
@@ -346,21 +221,14 @@ def test_no_load_begins_beside_another_while_a_stop_waits_for_its_end() -> None:
     rig = small("a")
     feed(rig, arrive("1", "b"), moves.Admitted("b"), moves.Stop("a"))
     assert feed(rig, arrive("2", "c")) == []
-    assert feed(rig, moves.SwapDone("b")) == [
-        moves.Grant("1", "b"),
-        moves.BeginSwap(None, ("a",), SwapCause.USER),
-        moves.Evict(None, ("a",)),
-    ]
-    assert feed(rig, moves.Evicted("a"), moves.SwapDone(None)) == [
-        moves.BeginSwap("c", (), REQUEST),
-        moves.Evict("c", ()),
-    ]
+    assert feed(rig, moves.SwapDone("b")) == [moves.Grant("1", "b"), *begins(None, "a", cause=SwapCause.USER)]
+    assert feed(rig, moves.Evicted("a"), moves.SwapDone(None)) == begins("c")
 
 
 def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_way() -> None:
     rig = small()
     feed(rig, moves.Use("a", SwapCause.USER), moves.Admitted("a"))
-    assert feed(rig, moves.Use("b", SwapCause.USER)) == [moves.BeginSwap("b", (), SwapCause.USER), moves.Evict("b", ())]
+    assert feed(rig, moves.Use("b", SwapCause.USER)) == begins("b", cause=SwapCause.USER)
     assert feed(rig, moves.Use("big", SwapCause.USER)) == [moves.CancelSwap("a"), moves.CancelSwap("b")]
 
 
@@ -387,32 +255,13 @@ def test_a_preload_waits_for_its_turn_behind_those_who_ask() -> None:
     rig = small()
     feed(rig, arrive("1", "a"), moves.Admitted("a"), arrive("2", "big"))
     assert feed(rig, moves.Preload(("b",))) == []
-    assert feed(rig, moves.Leave("2")) == [moves.BeginSwap("b", (), SwapCause.PRELOAD), moves.Evict("b", ())]
+    assert feed(rig, moves.Leave("2")) == begins("b", cause=SwapCause.PRELOAD)
 
 
 def test_a_fall_back_comes_only_where_it_fits_beside_what_runs() -> None:
     rig = beside("a", "b")
     feed(rig, arrive("1", "c"), moves.Evicted("a"), moves.Evicted("b"))
     effects = feed(rig, moves.SwapFailed("c", ERROR))
-    assert effects[1:] == [moves.BeginSwap("a", (), SwapCause.FALLBACK), moves.Evict("a", ())]
-    assert feed(rig, moves.SwapDone("a")) == [moves.BeginSwap("b", (), SwapCause.FALLBACK), moves.Evict("b", ())]
+    assert effects[1:] == begins("a", cause=SwapCause.FALLBACK)
+    assert feed(rig, moves.SwapDone("a")) == begins("b", cause=SwapCause.FALLBACK)
     assert feed(rig, moves.SwapDone("b")) == []
-
-
-SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_after=10.0)
-
-
-def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arrival() -> None:
-    rig = beside("a")
-    rig.shortage = SHORT
-    assert feed(rig, arrive("1", "b")) == [moves.Refuse("1", SHORT)]
-    assert feed(rig, moves.Use("b", SwapCause.USER)) == [moves.Decline("b", SHORT)]
-    assert feed(rig, moves.Preload(("b",))) == [moves.Decline("b", SHORT)]
-    assert feed(rig, arrive("2", "a")) == [moves.Grant("2", "a")]
-    assert feed(new_short(), arrive("1", "far")) == [moves.BeginSwap("far", (), REQUEST), moves.Evict("far", ())]
-
-
-def new_short() -> Rig:
-    rig = new()
-    rig.shortage = SHORT
-    return rig

@@ -6,20 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from surroundings.engines import Behaviour, serve_engine
+from surroundings.box import Behaviour
 from surroundings.house import make_profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, SwapChanged
-from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase, phases_of
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase, phases_of
 from sparkdash.errors import EngineError, UpstreamError
-from sparkdash.store import Store
 
 
 async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house: Any) -> None:
     await house.open(make_profile("a", serves=("small",)))
-    asking = house.ask("small")
-    lease = await house.clock.drive(asking.granted())
+    asking, lease = await house.granted("small")
     assert "a says" in await house.clock.drive(house.upstream.generate(lease.url, lease.names[0], timeout_s=60))
     assert lease.profile.name == "a"
     assert set(lease.names) >= {"a", "small"}
@@ -64,19 +62,15 @@ async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any
     assert house.supervisor.engines["b"].load_s >= 3.0
 
 
-async def test_figures_begin_after_the_warm_up_and_before_the_first_request(house: Any) -> None:
+async def test_figures_begin_after_the_warm_up_and_before_the_first_request(house: Any, elsewhere: Any) -> None:
     house.runtime.zoo["a"] = Behaviour(load_s=15)
-    server = await serve_engine("far", 0)
-    far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{server.addresses[0][1]}", gib=None)
+    far, _ = await elsewhere("far")
     await house.open(make_profile("a"), make_profile("b"), far)
     await house.leased("b")
     await house.leased("far")
-    house.ask("a")
-    await house.loads("a")
-    await house.crash()
+    await house.crash_in_load("a")
     await house.served(make_profile("a"), make_profile("b"), far)
     assert house.began == [("b", EngineState.WARMING), ("far", EngineState.LOADING), ("a", EngineState.WARMING)]
-    await server.cleanup()
 
 
 @pytest.mark.parametrize(("load_s", "seen_s"), [(0.04, 0.05), (0.3, 0.35), (30.0, 30.25)])
@@ -90,8 +84,7 @@ async def test_an_engine_that_is_up_soon_is_not_kept_waiting(house: Any, load_s:
 
 async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"))
-    long = house.ask("a")
-    await house.clock.drive(long.granted())
+    long, _ = await house.granted("a")
     other, younger = house.ask("b"), house.ask("a")
     await house.clock.rest()
     assert house.state("a") is EngineState.DRAINING
@@ -103,13 +96,11 @@ async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house:
     await other.leave()
     await house.clock.drive(younger.granted())
     assert [swap.target for swap in house.swaps()] == ["a", "b", "a"]
-    await younger.leave()
 
 
 async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"), drain_s=60)
-    endless = house.ask("a")
-    lease = await house.clock.drive(endless.granted())
+    _, lease = await house.granted("a")
     began = house.clock.time
     await house.leased("b")
     assert house.clock.time - began >= 60
@@ -118,13 +109,11 @@ async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: 
     assert (lost.code, lost.status) == ("cut", 503)
     assert lost.retry_after
     assert "b" in lost.message
-    await endless.leave()
 
 
 async def test_an_engine_that_a_person_stops_while_it_drains_for_another_cuts_its_requests_for_good(house: Any) -> None:
     await house.open(make_profile("a"), make_profile("b"), drain_s=60)
-    endless = house.ask("a")
-    lease = await house.clock.drive(endless.granted())
+    endless, lease = await house.granted("a")
     other = house.ask("b")
     await house.clock.rest()
     stop = asyncio.create_task(house.supervisor.stop("a"))
@@ -150,39 +139,16 @@ async def test_places_in_the_queue_are_told_as_they_change(house: Any) -> None:
     await first.leave()
     await house.clock.drive(last.granted())
     assert seen == [3, 2, 1]
-    await last.leave()
 
 
-async def test_the_time_to_expect_is_learned(house: Any) -> None:
-    """A plan tells the median of earlier swaps of the same launch, and 0 for what runs."""
-
-    store = Store(lambda _: None)  # without a file: it learns, and keeps nothing
-    past = Swap(id="1", target="b", evict=(), cause="user", phase="warm", started_at=0, phase_at=0, outcome="done")
-    store.record_swap(past.model_copy(update={"stage_s": {SwapPhase.LOAD: 90.0}}), make_profile("b").fingerprint)
-    await house.open(make_profile("a"), make_profile("b"), store=store)
-    assert (await house.supervisor.plan("a")).expected_s is None
-    await house.leased("a")
-    plan = await house.supervisor.plan("b")
-    assert (plan.evict, plan.expected_s, plan.fits) == (("a",), 90.0, True)
-    assert plan.available_bytes == (120 - 10) * 2**30
-    assert (await house.supervisor.plan("a")).expected_s == 0.0
-    await house.leased("b")
-    assert (await house.supervisor.plan("a")).expected_s >= 3.0
-
-
-async def test_an_engine_elsewhere_is_probed_and_takes_no_place(house: Any) -> None:
-    server = await serve_engine("far", 0)
-    port = server.addresses[0][1]
-    far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{port}", gib=None)
+async def test_an_engine_elsewhere_is_probed_and_takes_no_place(house: Any, elsewhere: Any) -> None:
+    far, server = await elsewhere("far")
     await house.served(make_profile("a"), far)
-    lease = await house.leased("far")
-    assert lease.url == f"http://127.0.0.1:{port}"
+    assert (await house.leased("far")).url == far.url
     assert house.state("a") is EngineState.READY
     assert house.runtime.calls == [("start", "a")]
     await server.cleanup()
-    await house.clock.drive(house.clock.sleep(20))
+    await house.passes(20)
     assert house.state("far") is EngineState.FAILED
-    again = house.ask("far")
-    error = (await house.clock.drive(asyncio.gather(again.granted(), return_exceptions=True)))[0]
-    assert error.code == "engine_unreachable"
+    assert (await house.clock.drive(house.ask("far").refusal())).code == "engine_unreachable"
     assert house.runtime.running() == ["a"]

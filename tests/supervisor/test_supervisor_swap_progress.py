@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from surroundings.engines import Behaviour
+from surroundings.box import Behaviour
 from surroundings.house import make_profile
 
 from sparkdash.domain.engine import LoadProgress
@@ -244,9 +244,8 @@ async def test_the_log_is_shown_before_it_tells_a_stage(house: Any) -> None:
     """vLLM imports and resolves for a minute before it loads: its last line stands there, and none once a stage is known."""
     house.runtime.zoo["a"] = Behaviour(load_s=15, lines=("INFO 11-22 16:09:30 [model.py:1] Resolved architecture: X",))
     await house.open(make_profile("a"))
-    asking = house.ask("a")
-    await house.loads("a")
-    await house.clock.drive(house.clock.sleep(1))
+    asking = await house.loading("a")
+    await house.passes(1)
     assert house.supervisor.engines["a"].progress == LoadProgress(stage="start", detail="Resolved architecture: X")
     house.runtime.of("a").say("Loading safetensors checkpoint shards:  50% Completed | 1/2")
     house.runtime.of("a").say("a line without a stage")
@@ -255,7 +254,6 @@ async def test_the_log_is_shown_before_it_tells_a_stage(house: Any) -> None:
     assert list(dict.fromkeys(one.stage for one in told)) == ["start", "weights"]
     live = [f.swap for f in house.facts if isinstance(f, SwapChanged) and f.swap.phase is SwapPhase.LOAD]
     assert [past_stages(swap) for swap in live if swap.progress][-1] == "after imports 1.0s"
-    await asking.leave()
 
 
 async def test_a_log_that_could_not_be_followed_is_followed_later(house: Any) -> None:
@@ -265,13 +263,11 @@ async def test_a_log_that_could_not_be_followed_is_followed_later(house: Any) ->
     )
     house.runtime.deaf = True
     await house.open(make_profile("a"))
-    asking = house.ask("a")
-    await house.loads("a")
+    asking = await house.loading("a")
     assert shares(house) == set()
     house.runtime.deaf = False
     await house.clock.drive(asking.granted())
     assert shares(house) == {0.5}
-    await asking.leave()
 
 
 def shares(house: Any) -> set[float]:
@@ -318,7 +314,7 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(house: 
     house.facts.clear()
     house.runtime.zoo["a"] = Behaviour(never_ready=True)
     asking = house.ask("a")
-    (error,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
+    error = await house.clock.drive(asking.refusal())
     assert error.code == "no_progress"
     seen = told(house, "a")
     assert 0.5 < max(swap.fraction or 0.0 for swap in seen) < 0.92
@@ -340,9 +336,9 @@ async def test_a_load_that_stands_still_is_extended_on_request(house: Any) -> No
     with pytest.raises(AdmissionError, match="a has no load that stands still") as refused:
         await house.supervisor.extend_load("a")
     assert (refused.value.code, refused.value.status) == ("not_stalled", 409)
-    await house.clock.drive(house.clock.sleep(400))
+    await house.passes(400)
     await house.supervisor.extend_load("a")
-    await house.clock.drive(house.clock.sleep(400))
+    await house.passes(400)
     await house.supervisor.extend_load("a")
     still = [swap for swap in told(house, "a") if swap.still_since is not None]
     assert len({round(swap.still_since) for swap in still}) == 1
@@ -352,50 +348,10 @@ async def test_a_load_that_stands_still_is_extended_on_request(house: Any) -> No
     assert house.clock.time - began == pytest.approx(1400, abs=10)
 
 
-async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
-    house: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
-    monkeypatch.setattr(proc, "reads", lambda pids: dict.fromkeys(pids, (GIB, GIB)))
-    house.runtime.zoo["a"] = Behaviour(never_ready=True)
-    await house.open(make_profile("a"), no_progress_s=60)
-    taken = house.reader.memory
-
-    def moved_by_others() -> Any:
-        memory, step = taken(), int(house.clock.time % 10_000) * GIB // 50
-        return memory.model_copy(update={"available": memory.available - step, "page_cache": GIB + step})
-
-    house.reader.memory = moved_by_others
-    began, asking = house.clock.time, house.ask("a")
-    (error,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
-    assert error.code == "no_progress"
-    assert house.clock.time - began < 120
-    assert any(swap.still_since is not None for swap in told(house, "a"))
-
-
-async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_reads(
-    house: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
-    monkeypatch.setattr(proc, "reads", lambda _: {})
-    house.runtime.zoo["a"] = Behaviour(load_s=200, lines=())
-    await house.open(make_profile("a", gib=0), no_progress_s=20)
-    asking, taken = house.ask("a"), house.reader.memory
-
-    def caching() -> Any:
-        return taken().model_copy(update={"page_cache": int(house.clock.time % 10_000) * GIB // 50})
-
-    house.reader.memory = caching
-    lease = await house.clock.drive(asking.granted())
-    assert lease.engine.load_s >= 200
-    await asking.leave()
-
-
 async def test_a_load_that_moves_again_no_longer_stands_still(house: Any) -> None:
     house.runtime.zoo["a"] = Behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("a"), no_progress_s=600)
-    asking = house.ask("a")
-    await house.loads("a")
+    asking = await house.loading("a")
 
     async def until(stands: bool) -> None:
         await house.clock.until(lambda: (told(house, "a")[-1].still_since is not None) is stands)

@@ -12,15 +12,12 @@ from aiohttp import web
 class Foreign:
     """Serves below `prefix`; `cards` is what /v1/models lists, None where it has no such route."""
 
-    def __init__(self, cards: list[dict[str, Any]] | None, *, prefix: str = "", metrics: str | None = None) -> None:
+    def __init__(self, cards: list[dict[str, Any]] | None, *, prefix: str = "") -> None:
         self.cards = cards
-        self.metrics = metrics
-        self.metrics_path = "/metrics"
         self.list_status = 200
         self.hangs = False
         """Whether the list is asked for in vain, as of a server that computes a long prompt."""
         self.asked: list[str] = []
-        """Names of models that requests came with."""
         self._prefix = prefix
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -34,7 +31,6 @@ class Foreign:
         app = web.Application()
         app.router.add_get(f"{self._prefix}/v1/models", self._models)
         app.router.add_post(f"{self._prefix}/v1/chat/completions", self._chat)
-        app.router.add_get(f"{self._prefix}{self.metrics_path}", self._told)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
@@ -53,9 +49,6 @@ class Foreign:
         if self.cards is None or self.list_status != 200:
             return web.json_response({"detail": "no"}, status=self.list_status if self.cards is not None else 404)
         return web.json_response({"object": "list", "data": self.cards})
-
-    async def _told(self, _request: web.Request) -> web.Response:
-        return web.Response(text=self.metrics or "", status=200 if self.metrics is not None else 404)
 
     async def _chat(self, request: web.Request) -> web.Response:
         model = (await request.json())["model"]

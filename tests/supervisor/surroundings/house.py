@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import count
+from dataclasses import fields
 from typing import Any
 
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.domain.engine import EngineState, no_evidence
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
-from sparkdash.domain.swap import Swap
+from sparkdash.domain.swap import Swap, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.host.runtime import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease, Supervisor, Tools
-from sparkdash.supervisor.decide.judge import Thresholds
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
-from surroundings.box import FakeReader
+from surroundings.box import FakeReader, FakeRuntime
 from surroundings.clock import FakeClock
-from surroundings.runtime import FakeRuntime
 
 OWNER = "us"
+USUAL = {"reserve_gib": 10, "min_dwell_s": 0, "drain_s": 60, "stop_grace_s": 1, "reclaim_s": 30, "no_progress_s": 20}
+TOOLS = {each.name for each in fields(Tools)}
 
 
 def make_profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
@@ -84,37 +84,14 @@ class House:
         """Profiles whose figures were to begin, and the state that their engine had then."""
         self.supervisor: Supervisor
         self._running: asyncio.Task[None] | None = None
-        self._ids = count(1)
+        self._asked: list[Asking] = []
 
-    async def open(
-        self,
-        *profiles: Profile,
-        store: Any = None,
-        guard: Any = None,
-        memory_helper: Any = None,
-        problems: tuple[ProfileProblem, ...] = (),
-        look: Any = None,
-        take_evidence: Any = no_evidence,
-        thresholds: Any = None,
-        kernel_log: Any = None,
-        foreign: Any = tuple,
-        nodes: Any = None,
-        shipper: Any = None,
-        canaries: Any = None,
-        **settings: Any,
-    ) -> Supervisor:
-        """Start a supervisor with these profiles; returns once it has adopted."""
-        given = {
-            "engine_ports": self._ports,
-            "reserve_gib": 10,
-            "min_dwell_s": 0,
-            "drain_s": 60,
-            "stop_grace_s": 1,
-            "reclaim_s": 30,
-            "no_progress_s": 20,
-            **settings,
-        }
+    async def open(self, *profiles: Profile, problems: tuple[ProfileProblem, ...] = (), **given: Any) -> Supervisor:
+        """Start a supervisor in place of the one before; return once it has adopted. `given`: its tools and settings."""
+        await self.close()
         self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
+        tools = {"nodes": OneNode(self.reader)} | {name: given[name] for name in TOOLS & given.keys()}
+        settings = USUAL | {name: given[name] for name in given.keys() - TOOLS}
         self.supervisor = Supervisor(
             Tools(
                 catalog=make_catalog(*profiles, problems=problems),
@@ -122,21 +99,11 @@ class House:
                 upstream=self.upstream,
                 reader=self.reader,
                 publish=self._publish,
-                settings=Settings(**given),
+                settings=Settings(**{"engine_ports": self._ports, **settings}),
                 owner=OWNER,
-                store=store,
-                guard=guard,
-                memory_helper=memory_helper,
                 clock=self.clock,
                 before_ready=self._begin,
-                look=look,
-                take_evidence=take_evidence,
-                thresholds=thresholds or Thresholds(),
-                kernel_log=kernel_log,
-                foreign=foreign,
-                nodes=nodes or OneNode(self.reader),
-                shipper=shipper,
-                canaries=canaries,
+                **tools,
             )
         )
         self._running = asyncio.create_task(self.supervisor.run())
@@ -158,15 +125,29 @@ class House:
                 await self.clock.drive(self._running)
             self._running = None
 
+    async def end(self) -> None:
+        """End everything: requests, actor and engines."""
+        for asking in self._asked:
+            asking.task.cancel()
+        await self.close()
+        await self.runtime.close()
+
     async def crash(self) -> None:
         """SIGKILL: engines stay as they are, in whatever they were doing."""
         self.runtime.out_of_reach = True
         await self.close()
         self.runtime.out_of_reach = False
 
+    async def crash_in_load(self, name: str) -> Asking:
+        """`crash` while an engine is being loaded for a request."""
+        asking = await self.loading(name)
+        await self.crash()
+        return asking
+
     def ask(self, name: str, seen: list[int] | None = None, **asks: Any) -> Asking:
         """A request that waits for its lease in the background."""
-        return Asking(self, name, seen if seen is not None else [], asks)
+        self._asked.append(Asking(self, name, seen if seen is not None else [], asks))
+        return self._asked[-1]
 
     async def served(self, *profiles: Profile, **given: Any) -> Supervisor:
         """`open`, where the first profile has then answered a request."""
@@ -174,22 +155,42 @@ class House:
         await self.leased(profiles[0].name)
         return supervisor
 
+    async def granted(self, name: str, **asks: Any) -> tuple[Asking, Lease]:
+        """A request that has got its lease, and holds it until it is told to leave."""
+        asking = self.ask(name, **asks)
+        return asking, await self.clock.drive(asking.granted())
+
     async def leased(self, name: str) -> Lease:
-        asking = self.ask(name)
-        lease = await self.clock.drive(asking.granted())
+        asking, lease = await self.granted(name)
         await asking.leave()
         return lease
 
-    async def refused(self, name: str) -> SparkdashError:
+    async def refused(self, name: str) -> Any:
         """Refusal of a request for `name`, once all that follows is over."""
-        (result,) = await self.clock.drive(asyncio.gather(self.ask(name).granted(), return_exceptions=True))
-        assert isinstance(result, SparkdashError), result
+        error = await self.clock.drive(self.ask(name).refusal())
         await self.settled()
-        return result
+        return error
 
     async def loads(self, name: str) -> None:
         """Let time pass until the engine of this profile is being loaded."""
         await self.clock.until(lambda: self.state(name) is EngineState.LOADING)
+
+    async def loading(self, name: str) -> Asking:
+        """A request whose engine is being loaded."""
+        asking = self.ask(name)
+        await self.loads(name)
+        return asking
+
+    async def used(self, name: str, cause: SwapCause = SwapCause.USER) -> None:
+        """Have a person use this profile, and let all that follows happen."""
+        await self.supervisor.use(name, cause=cause)
+        await self.settled()
+
+    async def stopped(self, name: str | None) -> None:
+        await self.clock.drive(self.supervisor.stop(name))
+
+    async def passes(self, seconds: float) -> None:
+        await self.clock.drive(self.clock.sleep(seconds))
 
     async def settled(self) -> None:
         await self.clock.drive(self.supervisor.settled())
@@ -212,9 +213,6 @@ class House:
     def notices(self) -> list[Notice]:
         return [fact for fact in self.facts if isinstance(fact, Notice)]
 
-    def next_id(self) -> str:
-        return f"r{next(self._ids)}"
-
 
 class Asking:
     """One request: asks at once, holds its lease until told to leave."""
@@ -222,7 +220,6 @@ class Asking:
     def __init__(self, house: House, name: str, seen: list[int], asks: dict[str, Any]) -> None:
         self._asks = asks
         self.seen = seen
-        """Places in the queue that it was told."""
         self._house = house
         self._go = asyncio.Event()
         self._lease: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -234,6 +231,12 @@ class Asking:
         """The lease. Raises what the request was refused with."""
         await asyncio.wait({self.task, self._lease}, return_when=asyncio.FIRST_COMPLETED)
         return self._lease.result() if self._lease.done() else await self.task
+
+    async def refusal(self) -> Any:
+        """Error that the request was refused with."""
+        (error,) = await asyncio.gather(self.granted(), return_exceptions=True)
+        assert isinstance(error, SparkdashError), error
+        return error
 
     @property
     def has_lease(self) -> bool:
@@ -252,7 +255,7 @@ class Asking:
 
     async def _hold(self, name: str) -> Lease:
         context = self._house.supervisor.lease(
-            name, request_id=self._house.next_id(), on_wait=lambda place: self.seen.append(place.position), **self._asks
+            name, request_id=str(id(self)), on_wait=lambda place: self.seen.append(place.position), **self._asks
         )
         async with context as lease:
             self._lease.set_result(lease)

@@ -9,27 +9,33 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Task
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor.decide.fit import BoxMemory
-from sparkdash.supervisor.decide.moves import Adopted, Arrive, Effect, Move, ProfileFacts, Wait
+from sparkdash.supervisor.decide.fit import BoxMemory, Occupant
+from sparkdash.supervisor.decide.moves import (
+    Adopted,
+    Arrive,
+    BeginSwap,
+    Effect,
+    Evict,
+    Move,
+    ProfileFacts,
+    Refuse,
+    Wait,
+)
 from sparkdash.supervisor.decide.queue import Patience
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.units import GIB
 
 REQUEST = SwapCause.REQUEST
 ERROR = EngineError("It died.", code="engine_crash")
+arrive = Arrive
 
 
 class Rig:
     """A scheduler whose time stands still, on a box of which nothing is known: engines run alone."""
 
     def __init__(self, limit: int) -> None:
-        profiles = {name: ProfileFacts(f"f-{name}") for name in "abc"}
-        self.scheduler = Scheduler(
-            {**profiles, "far": ProfileFacts("f-far", managed=False)},
-            queue_limit=limit,
-            facts=self,
-            patience=Patience(),
-        )
+        profiles = {name: ProfileFacts(f"f-{name}", managed=name != "far") for name in ("a", "b", "c", "far")}
+        self.scheduler = Scheduler(profiles, queue_limit=limit, facts=self, patience=Patience())
         self.records = self.scheduler.records
         self.now = 0.0
         self.shortage: SparkdashError | None = None
@@ -70,19 +76,22 @@ class Rig:
         return self.shortage
 
 
-def new(*, limit: int = 100) -> Rig:
-    """Three managed profiles, one that is elsewhere, nothing running."""
-    return Rig(limit)
-
-
 def with_a(*, limit: int = 100) -> Rig:
-    scheduler = new(limit=limit)
-    scheduler.handle(Adopted("a", "f-a"))
-    return scheduler
+    rig = Rig(limit)
+    rig.handle(Adopted("a", "f-a"))
+    return rig
 
 
-def arrive(id_: str, profile: str | None) -> Arrive:
-    return Arrive(id_, profile)
+def begins(target: str | None, *evict: str, cause: SwapCause = REQUEST) -> list[Effect]:
+    """Effects of a swap for which nobody has to be waited for."""
+    return [BeginSwap(target, evict, cause), Evict(target, evict)]
+
+
+def refusal(effects: list[Effect]) -> SparkdashError:
+    """Error of the only effect."""
+    (effect,) = effects
+    assert isinstance(effect, Refuse)
+    return effect.error
 
 
 def feed(scheduler: Rig, *moves: Move) -> list[Effect]:
@@ -94,33 +103,39 @@ def feed(scheduler: Rig, *moves: Move) -> list[Effect]:
 class Sized(Rig):
     """The same on a box of which everything is known; `gib` by profile."""
 
-    def __init__(self, gib: dict[str, int], patience: Patience, **known: dict[str, Any]) -> None:
+    def __init__(self, gib: dict[str, int], patience: Patience, *running: str, **known: dict[str, Any]) -> None:
         super().__init__(100)
         self.gib = gib
         profiles = {name: ProfileFacts(f"f-{name}", **known.get(name, {})) for name in gib}
         self.scheduler = Scheduler(profiles, queue_limit=100, facts=self, patience=patience)
         self.records = self.scheduler.records
+        for name in running:
+            self.handle(Adopted(name, f"f-{name}"))
 
     def box(self) -> BoxMemory:
         held = sum(self.gib[name] for name in self.records.residents)
         return BoxMemory(128 * GIB, (120 - held) * GIB, 10 * GIB)
 
     def need(self, profile: str, count: int | None = None) -> Need:
-        term = Term(name="steady", bytes=self.gib[profile] * GIB, source="test")
-        return Need(basis=Basis.LEARNED, terms=(term,))
+        return need(self.gib[profile])
 
 
 def beside(*running: str, **known: dict[str, Any]) -> Sized:
     """a and b fit together, c fits beside neither; a dwell of 30 s, and 900 s are the longest wait."""
-    rig = Sized({"a": 40, "b": 50, "c": 90}, Patience(30, 900), **known)
-    for name in running:
-        rig.handle(Adopted(name, f"f-{name}"))
-    return rig
+    return Sized({"a": 40, "b": 50, "c": 90}, Patience(30, 900), *running, **known)
 
 
 def small(*running: str, **known: dict[str, Any]) -> Sized:
     """All but `big` fit together."""
-    rig = Sized({"a": 20, "b": 20, "c": 20, "big": 100}, Patience(), **known)
-    for name in running:
-        rig.handle(Adopted(name, f"f-{name}"))
-    return rig
+    return Sized({"a": 20, "b": 20, "c": 20, "big": 100}, Patience(), *running, **known)
+
+
+def need(gib: float | None, basis: Basis = Basis.LEARNED, peak: float | None = None) -> Need:
+    if gib is None:
+        return Need()
+    term = Term(name="steady", bytes=int(gib * GIB), source="test")
+    return Need(basis=basis, terms=(term,), peak_bytes=None if peak is None else int(peak * GIB))
+
+
+def engine(name: str, gib: float | None, *nodes: str, basis: Basis = Basis.LEARNED, **facts: Any) -> Occupant:
+    return Occupant(name, need(gib, basis), nodes or (LOCAL,), **facts)

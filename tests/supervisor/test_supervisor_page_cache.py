@@ -1,4 +1,4 @@
-"""Weights that a load has read leave the page cache behind the reader, where memory is short; nothing else ever does."""
+"""Weights in the page cache: read ahead of an engine, let go behind it where memory is short, and else left alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,10 +24,12 @@ from surroundings.house import make_profile
 from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
+from sparkdash.engines.registry import adapter_of
 from sparkdash.host import local_weights
 from sparkdash.host.memory import page_cache
 from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.supervisor.memory.cache_eviction import LOOK_S, MARGIN, QUICKEST, STEP, BehindReader, ReadFiles
+from sparkdash.supervisor.memory.read_ahead import ReadAhead, room
 from sparkdash.units import GIB, MIB
 
 
@@ -71,7 +74,7 @@ async def test_the_weights_of_who_left_are_let_go(house: Any, advised: list[str]
 async def test_nothing_is_let_go_unless_wanted(house: Any, advised: list[str], tmp_path: Path) -> None:
     """The kernel does well without."""
     await house.served(make_profile("old", **models(tmp_path, target="old.gguf")))
-    await house.clock.drive(house.supervisor.stop("old"))
+    await house.stopped("old")
     assert advised == []
     assert house.notices() == []
 
@@ -323,7 +326,6 @@ class Load:
         self.behind = BehindReader(house.supervisor._tools, profile, "engine")
         self.watching = asyncio.Event()
         self.may_look = asyncio.Event()
-        """While it is not set, the watch of the files does not look."""
         self.may_look.set()
 
         async def pids(_container: str) -> set[int]:
@@ -348,7 +350,6 @@ class Load:
 
 
 async def shrinks(file: Path, below: int) -> None:
-    """Wait until less than that is cached."""
     async with asyncio.timeout(20):
         while cached(file) >= below:  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.01)
@@ -407,19 +408,6 @@ async def test_what_is_mapped_stays_until_it_is_unmapped(
         await shrinks(weights, MIB)
 
 
-async def test_nothing_leaves_while_memory_is_plentiful(
-    house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with Load(house, profile, monkeypatch, free=95 * GIB) as load:
-        async with reader(weights, SIZE):
-            assert cached(weights) == SIZE
-        for _ in range(3):
-            load.watching.clear()
-            await load.watching.wait()
-    assert cached(weights) == SIZE
-    assert house.notices() == []
-
-
 async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, weights: Path) -> None:
     """vLLM's prefetch reads each file twice, the second time from memory."""
     made = make_profile(
@@ -433,9 +421,75 @@ async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, wei
         assert behind._task is None
 
 
-async def test_a_file_that_another_engine_uses_stays(house: Any, weights: Path) -> None:
-    models = {"models": {"target": ModelRef(path=str(weights))}, "args": {"model": "{target}"}}
-    await house.served(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
-    comes = house.supervisor.catalog.find("comes")
-    assert await cache_eviction.unshared_weight_files(house.supervisor._tools, comes) == set()
-    assert await cache_eviction.weight_files(house.supervisor._tools, comes) == {weights}
+PLENTY = Memory(total=100 * GIB, available=60 * GIB, free=60 * GIB, page_cache=0)
+
+
+class Box:
+    """Stand-in for the tools that a read-ahead uses; `looks` counts how often the guard was asked."""
+
+    def __init__(self, weights: Path, *, warns_after: int = 10**9, **profile: Any) -> None:
+        given = {"engine": "llamacpp", "gpu": False, "models": {"target": {"path": str(weights)}}}
+        self.profile = make_profile("next", **(given | profile))
+        self.told: list[str] = []
+        self.looks = 0
+        self._warns_after = warns_after
+        self.tools: Any = SimpleNamespace(
+            adapter=adapter_of,
+            guarded=SimpleNamespace(warns=self._warns),
+            reader=SimpleNamespace(memory=lambda: PLENTY),
+            needs=lambda _profile: SimpleNamespace(room_bytes=GIB),
+            reserve_bytes=0,
+            settings=SimpleNamespace(hf_home=weights.parent),
+            runtime=SimpleNamespace(containerised=False),
+            registry=SimpleNamespace(engines={}, notice=lambda _level, _code, text, _profile: self.told.append(text)),
+            catalog=SimpleNamespace(profiles={}),
+        )
+
+    def _warns(self) -> bool:
+        self.looks += 1
+        return self.looks > self._warns_after
+
+    async def switch(self, *, fails: bool = False) -> None:
+        """A switch in which the old engine takes long enough to leave."""
+        async with ReadAhead(self.tools, self.profile) as ahead:
+            if ahead._task is not None:
+                await ahead._task
+            if fails:
+                raise TimeoutError
+
+
+async def test_weights_are_in_memory_before_the_engine_starts(weights: Path) -> None:
+    box = Box(weights)
+    await box.switch()
+    assert cached(weights) == SIZE
+    assert box.told[0].startswith("0.2 GiB of weights of next were read ahead in")
+
+
+async def test_what_was_read_for_a_switch_that_fails_goes_again(weights: Path) -> None:
+    with pytest.raises(TimeoutError):
+        await Box(weights).switch(fails=True)
+    assert cached(weights) == 0
+
+
+async def test_the_guards_warning_ends_it_and_lets_go(weights: Path) -> None:
+    box = Box(weights, warns_after=1)
+    await box.switch()
+    assert (cached(weights), box.told) == (0, [])
+    assert box.looks == 3  # before each of two pieces, and at the end
+
+
+@pytest.mark.parametrize(
+    "change", [{"args": {"load-mode": "dio"}}, {"engine": "vllm", "args": {"load-format": "b12x"}}]
+)
+async def test_a_loader_that_reads_around_the_cache_gets_none(weights: Path, change: dict[str, Any]) -> None:
+    await Box(weights, **change).switch()
+    assert cached(weights) == 0
+
+
+def test_only_what_fits_now_and_beside_the_engine_later_is_read() -> None:
+    """A need that is not known has no room."""
+    box = Memory(total=120 * GIB, available=30 * GIB, free=5 * GIB)
+    assert room(box, 60 * GIB, 10 * GIB) == 20 * GIB
+    assert room(box, 100 * GIB, 10 * GIB) == 10 * GIB
+    assert room(box, 115 * GIB, 10 * GIB) == 0
+    assert room(box, None, 0) == 0
