@@ -49,7 +49,8 @@ def daemon(root: Path, profiles: Mapping[str, str], *, runtime: str = "process",
     try:
         yield made
     finally:
-        made.end()
+        made.sparkdash("stop", "--all")  # by its socket: its port asks for a key by now
+        made.end(engines=False)
 
 
 class Books:

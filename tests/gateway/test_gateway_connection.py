@@ -14,7 +14,7 @@ from sockets import MemorySocket
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import EngineResponse, Upstream
-from sparkdash.upstream.connection import HEAD_LIMIT, EngineConnection
+from sparkdash.upstream.connection import BUFFER_LIMIT, HEAD_LIMIT, EngineConnection
 
 PIECES = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
 CUTS = st.lists(st.integers(0, 600), max_size=12)
@@ -155,6 +155,21 @@ async def test_what_was_not_asked_for_is_not_read() -> None:
     made, socket = connection()
     made.data_received(answer)
     assert socket.closing
+
+
+async def test_what_nobody_takes_stays_with_the_engine() -> None:
+    """Reading stops at the limit, and goes on when it is taken."""
+    made, socket = connection()
+    asking = asyncio.create_task(made.ask(b"GET / HTTP/1.1\r\n\r\n", b""))
+    await asyncio.sleep(0)
+    made.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n")
+    await asking
+    made.data_received(b"x" * (BUFFER_LIMIT + 1))
+    assert socket.paused
+    pouring = asyncio.create_task(made.pour(lambda _piece: None))
+    await asyncio.sleep(0)
+    assert not socket.paused
+    pouring.cancel()
 
 
 async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:

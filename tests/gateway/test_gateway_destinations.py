@@ -14,7 +14,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import ROUTE_PATHS
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import find_route
-from sparkdash.gateway.relay.admitted import refuse_unserved
+from sparkdash.gateway.relay.admitted import refuse_unserved, server_path
 from sparkdash.keyring import Key, Keyring, add_key, digest, new_secret
 
 CHOICES = {
@@ -111,3 +111,9 @@ def test_a_chat_server_takes_chats_what_can_be_translated_and_paths_of_its_own(
     with pytest.raises(AdmissionError) if refused else nullcontext() as caught:
         refuse_unserved(made, route)
     assert caught is None or (caught.value.code, caught.value.status) == ("route_not_served", 404)
+
+
+def test_the_server_s_own_path_stands_for_every_spelling() -> None:
+    made = profile(routes=["rerank"], paths={"rerank": "/rank"})
+    paths = {"/v1/rerank": "/rank", "/rerank": "/rank", "/v1/other": "/v1/other"}
+    assert {path: server_path(made, path) for path in paths} == paths

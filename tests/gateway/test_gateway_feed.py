@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.event import EVENT, Event, Level, Notice
+from sparkdash.domain.event import EVENT, Event, Level, Notice, SampleTaken
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
+from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.gateway.http import event_feed
 
@@ -121,14 +122,16 @@ async def test_silence_is_broken_by_a_comment(house: Any, monkeypatch: pytest.Mo
 
 
 async def test_a_daemon_that_ends_ends_the_feed(house: Any) -> None:
-    """Published facts are told, the answer is whole, and a later client gets the last world and the same end."""
+    """Published facts are told, of samples the newest; the answer is whole, and a later client gets the last world and its end."""
     async with listening(house) as frames:
         await next_item(frames)
+        for at in (1.0, 2.0):
+            house.bus.publish(SampleTaken(sample=Sample(at=at)))
         house.bus.publish(notice("the last"))
         house.bus.end()
         house.bus.publish(notice("nobody hears it"))
-        told = [value.fact.text async for name, _, value in frames if name]
-        assert told == ["the last"]
+        sample, last = [value.fact async for name, _, value in frames if name]
+        assert (sample.sample.at, last.text) == (2.0, "the last")
     async with listening(house) as frames:
         assert [name async for name, _, _ in frames if name] == ["snapshot"]
 

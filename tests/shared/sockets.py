@@ -14,7 +14,7 @@ class MemorySocket(asyncio.Transport):
         self._protocol = protocol
         self.written = b""
         self.packets: list[bytes] = []
-        self.closing = False
+        self.closing = self.paused = False
         protocol.connection_made(self)
 
     def write(self, data: Any) -> None:
@@ -38,7 +38,7 @@ class MemorySocket(asyncio.Transport):
             self._protocol.connection_lost(None)
 
     def pause_reading(self) -> None:
-        pass
+        self.paused = True
 
     def resume_reading(self) -> None:
-        pass
+        self.paused = False
