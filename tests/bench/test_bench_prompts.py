@@ -225,13 +225,6 @@ async def test_a_second_try_is_the_same_text_under_another_head() -> None:
     assert first.content[20:400] == second.content[20:400]
 
 
-async def test_a_suites_name_changes_no_prompt() -> None:
-    mine = COLD.model_copy(update={"suite": "mine"})
-    assert (await prompts.build_prompt(1, mine, PromptIndex(0), tokens)) == (
-        await prompts.build_prompt(1, COLD, PromptIndex(0), tokens)
-    )
-
-
 async def test_questions_of_a_prefix_cell_share_all_before_them() -> None:
     key = COLD.model_copy(update={"kind": Kind.PREFIX, "warm": True})
     first, second = [(await prompts.build_prompt(1, key, PromptIndex(rep), tokens)).content for rep in (0, 1)]

@@ -86,19 +86,13 @@ ARMS = (Arm(name="A", profile="slow"), Arm(name="B", profile="fast"))
 class Sims:
     """A stand whose engines are simulated ones in this process; every launch is a new one."""
 
-    def __init__(self, **acceptance: tuple[float, ...]) -> None:
+    def __init__(self, stack: AsyncExitStack, **acceptance: tuple[float, ...]) -> None:
         self.launched: list[str] = []
         self.looks: list[BoxReading] = []
         """Readings that the box shows, first to last; then none."""
         self.fingerprint = "f"
         self._acceptance = acceptance
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Sims:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        self._stack = stack
 
     async def launch(self, arm: Arm, _show: Callable[[Any], None]) -> LaunchedArm:
         speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
@@ -119,8 +113,8 @@ class Sims:
 
 @pytest.fixture
 async def sims() -> AsyncIterator[Sims]:
-    async with Sims(B=(1.0, 1.0)) as stand:
-        yield stand
+    async with AsyncExitStack() as stack:
+        yield Sims(stack, B=(1.0, 1.0))
 
 
 def begun(tmp_path: Path, *cells: CellGroup, mode: Mode = Mode.SCREEN, reps: int = 2) -> Path:

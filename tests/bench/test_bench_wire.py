@@ -101,19 +101,6 @@ def test_the_decode_rate_is_true_for_a_first_chunk_of_any_size(per_chunk: int, n
         assert sample(answer).decode_tok_s == pytest.approx(CHUNK_RATE, rel=1e-6) or n - answer.k1 < 15
 
 
-def test_a_few_tokens_without_a_chunk_of_their_own_leave_the_rate_known() -> None:
-    """An end token without text changes 400 tokens by a quarter of a per cent, and 32 by three."""
-    assert stream_answer.is_known(streamed(1, 400, usage_ahead=1))
-    assert not stream_answer.is_known(streamed(1, 32, usage_ahead=1))
-
-
-def test_a_count_is_held_to_what_the_chunks_allow() -> None:
-    """Another tokenizer's count, or none of the text, cannot leave fewer tokens than chunks."""
-    answer = streamed(3, 32)
-    assert stream_answer.counted(answer, 1000).k1 == 32 - 10
-    assert stream_answer.counted(answer, 0).k1 == 1
-
-
 async def launched(server: ExactServer) -> tuple[LaunchedArm, list[StreamedAnswer]]:
     """The arm at a server's URL, and two answers of 32 tokens."""
     async with server.serving() as url, BenchClient("") as wire:

@@ -17,7 +17,7 @@ from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report.assemble import add_math_scores, assemble_report, count_voids, void_text
 from sparkdash.bench.report.formats import print_page, render_markdown
 from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
-from sparkdash.bench.report.page import LocalProfiles, conclusion, report_page, speed_text
+from sparkdash.bench.report.page import LocalProfiles, conclusion, report_page
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode
@@ -464,12 +464,3 @@ def test_cells_that_were_not_measured_are_not_counted(rehearse: Rehearse, second
     told = {"A": figures(50.0, 50.0, 50.0), "B": figures(100.0, second)}
     found = assemble_report(rehearse(arms=[A, B], rates=told, wobble=0.001))
     assert conclusion(found, BenchMetric.DECODE) == sentence
-
-
-def test_one_arm_has_nothing_to_conclude(rehearse: Rehearse) -> None:
-    assert conclusion(assemble_report(rehearse(arms=[A], rates={"A": figures(50.0)})), BenchMetric.DECODE) is None
-
-
-def test_a_time_that_is_longer_has_the_share_of_its_cell() -> None:
-    """Starts of 24.3 and 45.7 s: "slower +85.1 %" in the cell, and not 46 % in the sentence above it."""
-    assert speed_text(1 / 1.851, 0.851) == "85 % slower"

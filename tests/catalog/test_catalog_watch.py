@@ -15,25 +15,15 @@ from sparkdash.catalog.load import QUIET_S, ProfileFileWatch, keep_last_good
 Write = Callable[..., Path]
 
 
-class Clock:
-    """Seconds, as a test counts them."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_watch_tells_each_edit_once(write: Write, good: str) -> None:
     """A new file, an edit, a deletion and a new folder are changes; nothing else is."""
     folder = write(one=good)
-    later, clock = folder.parent / "later", Clock()
-    watch = ProfileFileWatch(lambda: [folder, later], clock=clock)
+    later, clock = folder.parent / "later", [100.0]
+    watch = ProfileFileWatch(lambda: [folder, later], clock=lambda: clock[0])
 
     def changed() -> bool:
         found = watch.due()
-        clock.now += QUIET_S
+        clock[0] += QUIET_S
         return found == QUIET_S and watch.due() == 0.0
 
     assert not changed()
@@ -51,19 +41,19 @@ def test_a_watch_tells_each_edit_once(write: Write, good: str) -> None:
 
 def test_what_is_being_written_is_not_due(tmp_path: Path) -> None:
     """An editor that writes in place empties the file first; some take it away for a moment. It is due once nothing changed any more."""
-    file, clock = tmp_path / "config.toml", Clock()
+    file, clock = tmp_path / "config.toml", [100.0]
     file.write_text("port = 9000\n")
-    watch = ProfileFileWatch(list, [file], clock=clock)
+    watch = ProfileFileWatch(list, [file], clock=lambda: clock[0])
     file.unlink()
     assert watch.due() == QUIET_S
-    clock.now += QUIET_S / 2
+    clock[0] += QUIET_S / 2
     assert watch.due() == QUIET_S / 2
     file.write_text("")
     assert watch.due() == QUIET_S
-    clock.now += QUIET_S * 0.9
+    clock[0] += QUIET_S * 0.9
     file.write_text("port = 9001\n")
     assert watch.due() == QUIET_S
-    clock.now += 3600  # however long nobody looked
+    clock[0] += 3600  # however long nobody looked
     assert watch.due() == 0.0
     assert watch.due() is None
 

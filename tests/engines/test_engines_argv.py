@@ -49,12 +49,6 @@ def test_sizes_are_read_as_vllm_reads_them(text: argv.ArgValue, size: int | None
     assert argv.parse_size(text) == size
 
 
-def test_placeholders_are_filled_inside_structures(profile: Make) -> None:
-    models = profile(models={"target": {"path": "/m"}, "drafter": {"hf": "own/head"}}).models
-    filled = argv.fill_placeholders({"model": "{drafter}", "file": ["{target}/x.json"], "else": "{other}"}, models)
-    assert filled == {"model": "own/head", "file": ["/m/x.json"], "else": "{other}"}
-
-
 @pytest.mark.parametrize(
     ("text", "tokens"), [(4096, 4096), ("32k", 32000), ("32K", 32768), ("1M", 2**20), ("auto", None), (True, None)]
 )

@@ -31,10 +31,6 @@ def _built(profile: Profile, launch: LaunchContext) -> tuple[ContainerSpec, Cont
     return head, worker
 
 
-def _value(spec: ContainerSpec, flag: str) -> str:
-    return spec.argv[spec.argv.index(flag) + 1]
-
-
 def test_an_executor_that_the_profile_names_is_not_named_twice(profile: Make, pair: LaunchContext) -> None:
     """`mp` in the profile is vLLM's own launch as well."""
     args = {"tensor-parallel-size": 2, "distributed_executor_backend": "mp", "api-server-count": 4}
@@ -124,12 +120,6 @@ def test_what_cannot_start_on_two_nodes_says_why(
     with pytest.raises(ProfileError, match=words) as refused:
         adapter(made.engine).container(made, pair)
     assert refused.value.code == code
-
-
-def test_pipeline_parallel_over_two_nodes_is_one_rank_a_node(profile: Make, pair: LaunchContext) -> None:
-    """The product of both sizes counts."""
-    _, worker = _built(profile(nodes=2, args={"pipeline-parallel-size": 2}), pair)
-    assert _value(worker, "--node-rank") == "1"
 
 
 def test_two_ranks_of_tensorfold_differ_in_their_rank_alone_and_meet_at_the_serving_box(

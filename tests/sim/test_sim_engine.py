@@ -49,11 +49,6 @@ def test_stop_strings_never_show() -> None:
     assert (words[-1].finish, words[-1].stop_reason) == ("stop", "two STOP")
 
 
-def test_text_held_back_for_a_stop_string_comes_at_the_end() -> None:
-    words = list(prose.cut_answer(iter(tokenize("one two three")), limit=3, natural=None, stops=("threefold",)))
-    assert "".join(word.text for word in words) == "one two three"
-
-
 def words(text: str) -> list[bytes]:
     return [character.encode() for character in text]
 
@@ -72,13 +67,6 @@ def test_known_beginnings_are_matched_in_whole_blocks() -> None:
     assert len(cache.matched(words("aaaabbbbXXXX"))) == 2
     assert len(cache.matched(words("aaaaXbbbcccc"))) == 1
     assert cache.matched(words("Xaaabbbbcccc")) == []
-
-
-def test_the_last_token_is_always_computed() -> None:
-    cache = PrefixCache(64, block=4)
-    stored(cache, "aaaabbbb")
-    assert len(cache.matched(words("aaaabbbb"))) == 1
-    assert len(cache.matched(words("aaaabbbbc"))) == 2
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=40), st.booleans()), max_size=30))
