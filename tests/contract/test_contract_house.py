@@ -1,4 +1,4 @@
-"""The shape of the source tree: no circles, no I/O where a module calls itself pure, folders and names that one can take in."""
+"""The shape of the source tree: no circles, no I/O where a module calls itself pure, each engine in its folder, folders and names that one can take in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 import house
 import pytest
+
+from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.registry import adapter
 
 ROOT = Path(__file__).parents[2]
 PURE_ROOMS = tuple(
@@ -109,3 +112,36 @@ def test_every_room_has_a_floor_and_a_row_on_the_map() -> None:
     page = (ROOT / "sparkdash" / "ARCHITECTURE.md").read_text()
     assert placed == rooms
     assert {room for room in rooms if f"`{room}`" not in page and f"`{room}/`" not in page} == set()
+
+
+IMITATED = {EngineKind.SIM: EngineKind.VLLM}
+"""Engines that show another one's surface."""
+MOST_QUESTIONS = 10
+"""Questions about an engine's kind outside of its folder, and of the kinds' own file."""
+
+
+def test_every_kind_has_its_module() -> None:
+    for kind in EngineKind:
+        assert adapter(kind).kind is kind
+        assert adapter(kind).title
+
+
+def test_no_engine_imports_another(modules: dict[str, house.Module]) -> None:
+    """A flag of one engine must never leak into another's command line."""
+    graph = house.imports(modules)
+    found = []
+    for kind in EngineKind:
+        others = {f"sparkdash.engines.{other}" for other in EngineKind if other not in (kind, IMITATED.get(kind))}
+        for name, targets in graph.items():
+            if _is_within(name, f"sparkdash.engines.{kind}"):
+                found += [(name, one) for one in targets if any(_is_within(one, other) for other in others)]
+    assert found == []
+
+
+def test_the_rest_of_the_house_asks_the_engine_and_not_for_its_kind(modules: dict[str, house.Module]) -> None:
+    found = house.engine_kind_questions(modules)
+    assert len(found) <= MOST_QUESTIONS, found
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
