@@ -366,6 +366,19 @@ async def test_no_colour_means_no_colour(stage: Any, box: Any, monkeypatch: pyte
         assert "● ready" in on.text
 
 
+async def test_the_palette_shows_without_colours_which_command_enter_runs(
+    stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with stage(box.snapshot()) as on:
+        await on.press("colon")
+        await on.until(lambda: "Switch to another profile" in on.text)
+        segments = [segment for strip in on.app.screen._compositor.render_strips() for segment in strip]
+        lit = "".join(segment.text for segment in segments if segment.style and segment.style.underline)
+        assert "Switch to another profile" in lit
+        assert "End what is" not in lit
+
+
 async def test_both_themes_colour_states_differently_from_text(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(80, 30)) as on:
         for theme in ("dark", "light", "contrast", "safe", "safe-light"):
