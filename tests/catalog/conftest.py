@@ -10,6 +10,7 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
+from sparkdash.catalog.importers.values import Imported
 
 GOOD = """\
 profile: tiny
@@ -21,6 +22,11 @@ models:
 serves: [small]
 args: {max-model-len: 4096}
 """
+
+
+def said(imported: Imported) -> str:
+    """The report of an import."""
+    return "\n".join(map(str, imported.remarks))
 
 
 @pytest.fixture

@@ -8,16 +8,13 @@ import pytest
 from sparkdash.catalog import importers
 from sparkdash.catalog.importers.values import Imported
 from sparkdash.errors import ProfileError
+from tests.catalog.conftest import said
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
 
 
 def got(file: str) -> Imported:
     return importers.import_profiles((DATA / file).read_text())
-
-
-def said(imported: Imported) -> str:
-    return "\n".join(map(str, imported.remarks))
 
 
 @pytest.mark.parametrize("file", sorted(p.name for p in DATA.iterdir() if p.is_file() and p.name != "llama_swap.yaml"))

@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers.values import Imported
 from sparkdash.settings import Settings
+from tests.catalog.conftest import said
 
 IMAGE = "docker.io/vllm/vllm-openai:v0.27.1"
-
-
-def said(imported: Imported) -> str:
-    return "\n".join(map(str, imported.remarks))
 
 
 AB = {"target": {"hf": "a/b"}}

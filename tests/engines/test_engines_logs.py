@@ -50,10 +50,6 @@ def test_weights_count_up_and_begin_anew_for_the_drafter(recorded: Recorded) -> 
 
 
 @pytest.mark.parametrize(("kind", "line", "stage", "fraction", "detail"), [
-    ("vllm", "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]", "weights", 5 / 14,
-     "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]"),
-    ("vllm", "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]", "graphs",
-     0.4, "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]"),
     ("vllm", "(EngineCore pid=7) INFO 05-02 10:00:00 [gpu_worker.py:298] Available KV cache memory: 38.10 GiB", "kv",
      None, "Available KV cache memory: 38.10 GiB"),
     ("vllm",

@@ -170,20 +170,6 @@ def test_published_speeds_are_kept_by_context() -> None:
     assert points[0].prefill_tok_s > points[1].prefill_tok_s
 
 
-def test_decode_figures_win_over_whole_request_ones() -> None:
-    points = speeds(
-        (row("with reasoning", e2e_tok_s=32), row("pure decode", decode_tok_s=57), row("pp", prefill_tok_s=2100)), 1000
-    )
-    assert (points[0].decode_tok_s, points[0].prefill_tok_s) == (57, 2100)
-    assert points[-1].context == 1000
-    assert points[-1].decode_tok_s < 57
-
-
-def test_nothing_published_still_runs() -> None:
-    first, last = speeds((), 4096)
-    assert first.decode_tok_s > last.decode_tok_s > 0
-
-
 @pytest.mark.parametrize(
     ("speculation", "positions"),
     [(None, 0), ("eagle3 k=1", 1), ("mtp k=2", 2), ("dflash k=15", 15), ("novel k=3", 3), ("suffix", 1)],
