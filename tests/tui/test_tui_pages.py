@@ -25,6 +25,13 @@ from sparkdash.tui.widgets.requests import RequestTable
 from sparkdash.units import GIB
 
 
+async def test_without_a_daemon_no_page_says_that_there_is_nothing(stage: Any) -> None:
+    async with stage() as on:
+        for page in "234567":
+            await on.press(page)
+            assert not re.search(r"No (profile|request|run)|nothing here", on.text), on.text
+
+
 async def test_the_default_profile_is_marked(stage: Any, box: Any) -> None:
     default = DefaultProfile(profile="qwen3.5-122b", after_s=900)
     async with stage(box.snapshot(default=default), size=(120, 30)) as on:

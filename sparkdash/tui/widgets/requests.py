@@ -181,7 +181,7 @@ class RequestTable(Table):
     def _empty(self, view: View, width: int) -> list[Line]:
         if view.snapshot and self.live:
             self.nothing = f"No request yet. Clients use {view.snapshot.daemon.url}; `model` names the profile."
-        return super()._empty(view, width) if view.snapshot else []
+        return super()._empty(view, width)
 
 
 class PastTable(RequestTable):

@@ -325,7 +325,9 @@ class Table(Walked):
     def _styled(self, row: TableRow, width: int) -> Line:
         return highlighted(pad(row.line, width)) if row.key == self.cursor else clip(row.line, width)
 
-    def _empty(self, view: View, width: int) -> list[Line]:  # noqa: ARG002 - subclasses may read the view
+    def _empty(self, view: View, width: int) -> list[Line]:
+        if view.snapshot is None:  # what there is, nobody has told yet
+            return []
         text = f"no row contains “{self.filter}”; esc shows all" if self.filter else self.nothing
         return [styled(" ") + row for row in wrap(text, width - 1, Style.DIM)]
 
