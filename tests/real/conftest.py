@@ -64,11 +64,11 @@ def attached(llama: Path, ports: tuple[int, int]) -> Iterator[Callable[..., subp
             ]
             argv = [*words, "--threads", "1", *more]
             running = stack.enter_context(subprocess.Popen(argv, stderr=subprocess.PIPE, text=True))
-            stack.callback(running.kill)
             assert any("listening on" in line for line in running.stderr)
             stack.enter_context(
                 subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL)
             )  # its pipe never fills
+            stack.callback(running.kill)  # first of all, as the others wait for its end
             return running
 
         yield start
