@@ -1,7 +1,5 @@
 """Keyring: the file of keys, `keys.json` in the config folder, which only its owner may read."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

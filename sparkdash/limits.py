@@ -1,7 +1,5 @@
 """Limits of everything that a client may send, as docs/api.md lists them, and how much evidence is kept. Pure."""
 
-from __future__ import annotations
-
 HEAD = 64 * 1024
 """Bytes of request line and headers, besides the piece that ends them; the largest seen of a client is 2 KiB. Answer
 beyond: 431. The same limit holds between two pieces of a body (a chunk's extensions, trailers).

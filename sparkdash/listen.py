@@ -1,7 +1,5 @@
 """Listeners of the daemon: its sockets, its lock, and the server over them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -4,8 +4,6 @@ Rule: never a prompt, a key, or a body; ids, names and figures only. Rule 2: a l
 a terminal that is gone) ends nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Folders of sparkdash by the XDG rules, each with a variable that overrides it; small files, changed safely."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -3,8 +3,6 @@
 A capture of requests has forms of its own (`gateway`). One-shot commands load this: the standard library alone. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A rule by the flag table is an error where the engine is sure to refuse the line
 named or the image is a fork. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

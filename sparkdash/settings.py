@@ -1,7 +1,5 @@
 """Settings of the whole box: defaults, `config.toml` with SPARKDASH_* variables above it, and changes of that file."""
 
-from __future__ import annotations
-
 import difflib
 import ipaddress
 import os

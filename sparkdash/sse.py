@@ -4,8 +4,6 @@ Rule: lines end at \\n, \\r or \\r\\n only (HTML standard, section 9.2.5). `str.
 also cut at U+2028, U+0085 and form feeds, which a log line inside JSON may well hold. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

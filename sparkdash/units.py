@@ -1,7 +1,5 @@
 """Text for people: quantities with units, names in natural order, and text from elsewhere made printable. Pure."""
 
-from __future__ import annotations
-
 import re
 
 _DIGITS = re.compile(r"([0-9]+)")

@@ -1,7 +1,5 @@
 """Fixtures of every test: a home of its own, no silent skips where CI forbids them, and a daemon on request."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

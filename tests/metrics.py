@@ -4,8 +4,6 @@ Prints lines, files and functions by size, Protocols, modules per folder, class 
 and long parameter lists. `--list NAME` shows the places behind one figure.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Answer models of the control API that are no domain values; keys that a newer daemon added are ignored. Pure."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue

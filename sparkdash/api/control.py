@@ -1,7 +1,5 @@
 """The table of the control API: every route below `/api`, with the types of its parameters and of its answer. Pure."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from pydantic import TypeAdapter

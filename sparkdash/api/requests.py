@@ -1,7 +1,5 @@
 """Request models of the control API: what each call takes in its path, its query or its body. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field

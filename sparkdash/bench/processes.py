@@ -4,8 +4,6 @@ Rule: the daemon's interpreter reads and judges no run. A thread that computes a
 run under measurement.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

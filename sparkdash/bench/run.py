@@ -3,8 +3,6 @@
 Rule: None is unknown. Pure.
 """
 
-from __future__ import annotations
-
 import shlex
 from datetime import datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Folder of a run on disk: run.json, the records and their one writer."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

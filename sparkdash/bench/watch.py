@@ -4,8 +4,6 @@ An evening is one run of one build. Evenings are no experiment, so nothing is cl
 or faster where the change exceeds what one evening cannot settle (RESOLUTION). Pure.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Checks of a profile beyond its form: names, placeholders, and the needs of each kind of engine."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Profile file as a YAML document: read without ever waiting for it, with the line of every key."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """JSON Schema (draft 2020-12) of a profile file, made from the models that read it and their docstrings."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Folders of YAML files become a Catalog, and are watched; a broken file keeps its last good version meanwhile."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Values of [Container] go into systemd's command line, so that a $ is doubled (tests/data/quadlet, of 5.4.2).
 """
 
-from __future__ import annotations
-
 import re
 
 from sparkdash.domain.container import LABEL_SERVES, ContainerSpec

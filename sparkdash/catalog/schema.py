@@ -1,7 +1,5 @@
 """Keys of a profile file, how a variant inherits from its base, and the problems of form in words for the author."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple

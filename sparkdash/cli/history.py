@@ -1,7 +1,5 @@
 """`sparkdash history`: what this box did, from the daemon's records."""
 
-from __future__ import annotations
-
 import time
 from enum import StrEnum
 from typing import Annotated

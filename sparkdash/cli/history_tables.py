@@ -1,7 +1,5 @@
 """Periods as people type them, and the tables of the recorded past."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

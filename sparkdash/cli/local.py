@@ -1,7 +1,5 @@
 """Functions that need no daemon: read the catalog, build the command that starts an engine."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Iterable, Mapping, Sequence

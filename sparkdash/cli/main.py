@@ -1,7 +1,5 @@
 """Entry point of `sparkdash` and the list of its commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Rule: completion never prints, never raises, and returns within the time a user waits after Tab.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`sparkdash serve` and `demo`: the daemon or a simulated box, in the foreground."""
 
-from __future__ import annotations
-
 import os
 import sys
 from functools import partial

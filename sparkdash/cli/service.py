@@ -3,8 +3,6 @@
 `sparkdash uninstall`: what sparkdash wrote on this box, and its removal.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

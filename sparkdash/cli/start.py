@@ -3,8 +3,6 @@
 Rule: no command is imported before the dashboard: loading the command line takes as long as the dashboard itself.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

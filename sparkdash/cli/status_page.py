@@ -1,7 +1,5 @@
 """Text of `sparkdash status`, and the line of a swap under way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from textwrap import fill
 

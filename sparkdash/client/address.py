@@ -1,7 +1,5 @@
 """Address of the daemon: SPARKDASH_URL, else its unix socket, else its port on loopback."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

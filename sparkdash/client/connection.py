@@ -1,7 +1,5 @@
 """HTTP connection to the daemon over the standard library, and the errors out of its answers."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

@@ -1,7 +1,5 @@
 """The daemon's state as it changes, across lost connections, and waits for an order to be carried out."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress

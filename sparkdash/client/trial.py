@@ -1,7 +1,5 @@
 """Trial: one short real request in a client's own protocol, to prove its route."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Recipes of the agents that came in 2026, which take an OpenAI-compatible server of their owner's. Pure."""
 
-from __future__ import annotations
-
 from sparkdash.connect.recipe import LONG_S, VARIABLE, ConfigFile, FileFormat, GatewayTarget, Launch, Recipe, Setup
 
 

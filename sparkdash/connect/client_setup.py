@@ -1,7 +1,5 @@
 """Set-up of a client: shown to people and programs, and written to its files. A word replaces the key when shown."""
 
-from __future__ import annotations
-
 import difflib
 import shlex
 import time

@@ -1,7 +1,5 @@
 """Clients of the gateway: each one's recipe, and all of them by name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches

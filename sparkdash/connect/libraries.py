@@ -1,7 +1,5 @@
 """Libraries for programs: the values that each is given in the code that uses it. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 

@@ -3,8 +3,6 @@
 Rule: the result is parsed again, and must hold exactly the old content plus the new settings; else it is refused. Pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Recipe of a client: what it is told of the gateway, and its files, variables and steps as data. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

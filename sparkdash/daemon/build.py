@@ -1,7 +1,5 @@
 """Composition of the daemon: with `build_gateway` the only module that knows every concrete class."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

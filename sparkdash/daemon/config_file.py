@@ -1,7 +1,5 @@
 """Settings read again after an edit of `config.toml`, while the daemon runs."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

@@ -1,7 +1,5 @@
 """Control requests that concern no engine: bench, doctor, memory, inventory, shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import platform

@@ -1,7 +1,5 @@
 """The daemon's parts on this box, the order of their start and stop, and what happens when one crashes."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import faulthandler

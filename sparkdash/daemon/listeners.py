@@ -1,7 +1,5 @@
 """Listening sockets of the daemon, with their TLS files, keys and lock."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -3,8 +3,6 @@
 Without a registered node nothing of it runs; the first one is taken up when its file is read again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress

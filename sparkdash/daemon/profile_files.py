@@ -1,7 +1,5 @@
 """Profile folders and config.toml, looked at in a thread: a mount that hangs must not block the loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Profiles and settings read again while the daemon serves."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Samples, notices and ended requests on their way from the bus to the store, and back at a start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sparkdash.bus import Bus

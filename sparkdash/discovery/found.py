@@ -1,7 +1,5 @@
 """Findings of a look at the box, and the steps of a setup that follow from them. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

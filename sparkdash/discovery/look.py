@@ -1,7 +1,5 @@
 """Look at the box: servers and configuration files of other programs, at the same time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterable

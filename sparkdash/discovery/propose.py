@@ -1,7 +1,5 @@
 """Proposals for the first hour: which steps `sparkdash setup` takes, in which order, and why. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Checks of the box: its kernel, machine and GPU. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Rule: a thing that does not exist is None. A thing that exists but could not be 
 finding "unknown". Pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

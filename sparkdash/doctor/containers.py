@@ -1,7 +1,5 @@
 """Checks of what containers need: podman or docker, the CDI description of the GPU, rights. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of memory: limits, holders, the helper, and large free blocks. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from sparkdash.doctor.check import CheckResult, Readings, check, note, ok, require_read, unknown, warn

@@ -3,8 +3,6 @@
 Rule: it only reads, and never waits without a limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import getpass
 import os

@@ -1,7 +1,5 @@
 """Checks of the kernel's log, disks, ports, the daemon and its profiles. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Base class and decorator of the domain's values: frozen, strict about their keys. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, dataclass_transform

@@ -1,7 +1,5 @@
 """Cluster: how boxes are connected for tensors, and which of them one engine can run on together. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import combinations, pairwise

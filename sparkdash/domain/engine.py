@@ -1,7 +1,5 @@
 """Engine: one incarnation of a profile; its incidents, standstills while it held requests, and their repair. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

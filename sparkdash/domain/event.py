@@ -1,7 +1,5 @@
 """Events: numbered facts. A snapshot plus every later event gives the present. Pure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The past of the box: what can be asked for, the answers, the recorded figures, and replays of a request. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Memory of the box: its account, the need and footprint of a launch, the guard's state, contiguity. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Metric and Sample: one tick of telemetry. Every rate names what it divides by what; None is unknown. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Node: a box that engines run on, this one or another Spark; what is known of it, and what the doctor found. Pure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Requests as people see them, their tasks and routes, and the engine that `auto` means for each. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY
 from enum import StrEnum

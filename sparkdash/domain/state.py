@@ -1,7 +1,5 @@
 """Snapshot: the whole state at event number `seq`; `apply`, its only transition, for the bus and for mirrors. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median

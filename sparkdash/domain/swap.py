@@ -1,7 +1,5 @@
 """Swap: one change of residents, from the first drain to the last warm-up token. Pure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from sparkdash.domain.base import Frozen

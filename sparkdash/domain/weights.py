@@ -1,7 +1,5 @@
 """WeightFacts: size, KV cache and bytes read per token of a checkpoint, from its headers alone. Pure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Command lines from a profile's values, and values read from them, as all engines share them. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """ContainerSpec as every started engine fills it in: name, image, mounts, caches, variables, devices, labels. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

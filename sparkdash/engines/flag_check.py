@@ -4,8 +4,6 @@ A complaint is certain when the table has the very version and the image is the 
 on type, limits and arity. Pure.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

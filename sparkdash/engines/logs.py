@@ -1,7 +1,5 @@
 """Engine logs: the progress of a load, and the reason of a failed one. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

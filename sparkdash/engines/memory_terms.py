@@ -1,7 +1,5 @@
 """Terms of a launch's estimated memory: weights, drafter, KV cache, a share of the box. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Models that a server lists at /v1/models: who serves them, and the one that is meant. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Launches of one engine over several nodes: a head that serves, and workers that compute their share. Pure."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

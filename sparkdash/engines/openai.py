@@ -1,7 +1,5 @@
 """Any server that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it. Pure."""
 
-from __future__ import annotations
-
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter

@@ -1,7 +1,5 @@
 """Paths and metric names by which an engine's server is watched. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ The kind's line in `EngineKind` registers the adapter: `sparkdash/engines/KIND` 
 Pure.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from importlib import import_module

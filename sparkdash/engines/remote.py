@@ -1,7 +1,5 @@
 """Remote service with OpenAI's API at a URL: a cloud, another box. Never started, stopped or watched. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit

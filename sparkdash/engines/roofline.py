@@ -4,8 +4,6 @@ Bytes come from the checkpoint's own headers: a model's name or its number of pa
 to twofold. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Rule: a known mistake, as data with a finder: an engine's in its folder, general ones in `sparkdash.rules`. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

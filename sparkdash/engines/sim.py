@@ -1,7 +1,5 @@
 """The simulated engine: vLLM's surface on sparkdash's own program, `python -m sparkdash.sim`. Pure."""
 
-from __future__ import annotations
-
 from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec

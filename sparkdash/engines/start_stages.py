@@ -1,7 +1,5 @@
 """A start, taken apart: the seconds of each stage, by the lines of the engine's log and their own times. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

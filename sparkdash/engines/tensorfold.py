@@ -1,7 +1,5 @@
 """TensorFold's `tensorfold serve` on CUDA, v0.6: ashhart/TensorFold, read and not run. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

@@ -3,8 +3,6 @@
 See DESIGN.md for the way of a request through the rooms.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping

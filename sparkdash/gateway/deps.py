@@ -1,7 +1,5 @@
 """Deps: everything the gateway is handed, and the state that its requests share."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

@@ -4,8 +4,6 @@ Rule 1: a holder that stops renewing loses the lease: nothing must clean up afte
 Rule 2: running requests go on when the lease is taken; only later ones are refused. Stopping is never refused.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable

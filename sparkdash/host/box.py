@@ -1,7 +1,5 @@
 """BoxReader: figures of the real box."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """Command-line programs run from the event loop, each with a deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

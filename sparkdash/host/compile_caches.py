@@ -4,8 +4,6 @@ An engine's start sets its folder's time, so that unused ones can be told and re
 first: a rename is whole or not at all, and an engine that starts meanwhile makes a new one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -4,8 +4,6 @@ Four files: what was seen of the engine, the end of its log, Python's stacks (wh
 kernel's word with its memory. Secrets and prompts are left out; only the owner may read the folder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

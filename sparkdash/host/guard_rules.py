@@ -4,8 +4,6 @@ Standard library alone, Python 3.10: this box's guard runs this module, and `nod
 other boxes. `guard_decisions` has the sources of the figures and the promise that they keep. Pure.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import NamedTuple

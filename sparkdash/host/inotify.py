@@ -1,7 +1,5 @@
 """Opens and read positions of files, by inotify(7) and /proc."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

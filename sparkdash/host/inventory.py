@@ -3,8 +3,6 @@
 Rule: a list never waits long, so a silent runtime leaves the images unknown. A runtime that is not installed has none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Iterable, Mapping

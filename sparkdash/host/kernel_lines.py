@@ -4,8 +4,6 @@ Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c, mm/p
 errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping

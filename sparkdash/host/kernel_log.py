@@ -3,8 +3,6 @@
 Rule: read on demand only. Nothing runs while no engine loads and no caller asks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -3,8 +3,6 @@
 All functions but the last block.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Memory of this box by the kernel's figures, as a value and in words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sparkdash.domain.metric import Memory

@@ -6,8 +6,6 @@ once, for its total alone: a GPU that shares the system's memory, as a GB10's, h
 only /proc/meminfo has its free memory.
 """
 
-from __future__ import annotations
-
 import importlib
 from contextlib import suppress
 from typing import Any

@@ -4,8 +4,6 @@ Every call that leaves the process has a deadline of its own, and raises HostErr
 for minutes on a Spark short of memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from typing import Protocol
 

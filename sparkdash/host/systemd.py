@@ -1,7 +1,5 @@
 """The user's systemd, through systemctl."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shlex

@@ -3,8 +3,6 @@
 Unlike an executor's, it does not delay the end of the program, so Ctrl-C is prompt even during a blocking read.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

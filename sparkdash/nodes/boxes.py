@@ -1,7 +1,5 @@
 """Boxes: what each tells of itself, and those of a command without the daemon, connected for its length."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

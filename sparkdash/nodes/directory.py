@@ -1,7 +1,5 @@
 """Directory of nodes: all boxes that engines may run on, with their states, runtimes and addresses."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Search for boxes behind the fast ports: who answers there, and the host key that each shows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

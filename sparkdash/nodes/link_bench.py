@@ -4,8 +4,6 @@ A tool that is missing or fails is told with the reason; the others still measur
 LIMIT_S, so nothing stays on a box when the link breaks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

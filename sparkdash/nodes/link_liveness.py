@@ -5,8 +5,6 @@ others, and each of those the later ones. The probe connects to a port on which 
 answer. Where a firewall swallows it, no answer means nothing, so a silent end counts only after it has answered once.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

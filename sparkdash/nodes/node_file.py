@@ -1,7 +1,5 @@
 """Registry of the other nodes: `nodes.toml` in the config folder, which only its owner may read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress

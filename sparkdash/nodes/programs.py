@@ -4,8 +4,6 @@ Nothing is installed or written there. The modules need Python 3.10 and its stan
 and goes with them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache

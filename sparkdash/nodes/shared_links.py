@@ -1,7 +1,5 @@
 """Networks that boxes share, the links by which they reach each other, and what of a box that is back differs. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_interface
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """MetricsExporter: counts while the daemon lives, and writes the page when it is asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping

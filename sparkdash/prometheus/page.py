@@ -1,7 +1,5 @@
 """The page of metrics, classic or OpenMetrics: its families of figures, and their names. Loads prometheus_client."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Exit codes: 0 after SIGTERM, 1 when it dies or its port is taken, 2 when it was called wrongly.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

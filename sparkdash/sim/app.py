@@ -1,7 +1,5 @@
 """Routes of a simulated engine."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator

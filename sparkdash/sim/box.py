@@ -5,8 +5,6 @@ sparkdash must handle them: memory comes back some time after a process has ende
 and weights pass through the page cache.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping

@@ -5,8 +5,6 @@ tokens; SimulatedTiming decides how long it lasts. Preemption is vLLM's: when th
 last returns to the queue. Everything but `stream` runs in one task; time comes from an injected clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """The zoo: engines that misbehave, by name. A profile requests one with `sim: {fault: dies-loading}`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sparkdash.errors import ProfileError

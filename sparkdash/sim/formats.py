@@ -1,7 +1,5 @@
 """State of one answer while it is generated, independent of any protocol."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

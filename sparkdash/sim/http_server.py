@@ -1,7 +1,5 @@
 """A small HTTP/1.1 server on httptools: enough for an engine, and quick to start."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from asyncio import Queue, StreamReader, StreamWriter

@@ -1,7 +1,5 @@
 """Counters and histograms of the simulated engine that sparkdash reads, updated at the same moments as vLLM's."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 As with vLLM the port is bound but closed until the load is over: clients are refused.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

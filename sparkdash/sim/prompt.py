@@ -4,8 +4,6 @@ The template puts tools and system text first and every turn after the last. A c
 begins with all of the previous one and its answer, as prefix caching requires.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

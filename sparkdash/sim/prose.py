@@ -1,7 +1,5 @@
 """Text of the simulated engine: plain, seeded, endless, and marked as invented."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

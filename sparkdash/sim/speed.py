@@ -8,8 +8,6 @@
 * `time_scale` multiplies every speed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

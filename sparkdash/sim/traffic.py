@@ -4,8 +4,6 @@ The clients never cause a swap, since `auto` means whatever runs. They repeat a 
 each request begins with "sparkdash-demo/".
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

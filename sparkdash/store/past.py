@@ -4,8 +4,6 @@ Functions that get a database block; the store calls them in its thread. Rows ar
 requests ended, so the newest are found without an index, which would cost every request.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

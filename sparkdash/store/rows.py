@@ -1,7 +1,5 @@
 """Conversion of values to rows and back: the statements and the order of the columns. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Schema of the database file: tables, version, and upgrade of older files. All functions block."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path

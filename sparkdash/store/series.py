@@ -1,7 +1,5 @@
 """Reading recorded figures; finer tiers complete the running bucket that an answer's own tier lacks."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

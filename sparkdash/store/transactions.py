@@ -3,8 +3,6 @@
 A wider bucket of figures is made of the rows of the next finer tier, in the transaction that writes its last second.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Functions that get a database block; the store calls them in its thread.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ Rule 1: only `_handle` touches the scheduler; everything else posts a move. But 
 Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ The same image, weights and flags answer a greedy request alike. Other text afte
 weights that changed on disk, is a sign that the engine serves wrong answers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import suppress

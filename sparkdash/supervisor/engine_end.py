@@ -1,7 +1,5 @@
 """Engine end: when an engine ended by itself, and why: the word of the memory guard, of its log, of the kernel."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from dataclasses import replace

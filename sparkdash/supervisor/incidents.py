@@ -1,7 +1,5 @@
 """Incidents: the record of engines that stood still, kept over restarts, with its words."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Planner: needs, memory and times for decisions and people, and the plans made of them, for one profile or a set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from sparkdash.catalog import Catalog

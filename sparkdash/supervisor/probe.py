@@ -3,8 +3,6 @@
 No part of a look is waited for longer than LOOK_S, whatever hangs. A part that is late is None.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

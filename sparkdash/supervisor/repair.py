@@ -5,8 +5,6 @@ it broken, when it answers a request and the proof after it with nonsense, or wh
 ended, unless it ends by itself in a moment.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Supervisor: the public face of this package, and the tasks that live as long as the actor."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,5 @@
 """The loop of telemetry samples. No tick waits for the slowest source; missing answers show their age."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -6,8 +6,6 @@ Rule 2: a gap between two readings loses nothing. The counters on both sides are
         the gap: a window is the stretch of readings whose length is nearest to the wanted one. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping

@@ -9,8 +9,6 @@ kernel at 13-27 W, and decodes at 45 W and more (vLLM issues #40926 and #49203, 
 differ by a factor of ten. None of this is verified on a GB10 of our own. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """MetricsSource: repeated scrapes of one engine, one request in flight at most."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

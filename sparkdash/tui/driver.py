@@ -3,8 +3,6 @@
 Textual has a thread that looks for keys ten times a second: a ninth of what an idle dashboard takes of the processor.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

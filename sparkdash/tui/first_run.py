@@ -1,7 +1,5 @@
 """Offers of the dashboard on a box where nothing runs, and what it asks of the look at that box. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -3,8 +3,6 @@
 Rule: nothing here starts an engine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

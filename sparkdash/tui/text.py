@@ -3,8 +3,6 @@
 Rule: foreign text (log lines, client names) enters through `styled`, which removes control characters. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Themes: dark, light, high contrast, two for every kind of colour vision, and one without colour."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Upstream: requests to engines, each with its answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

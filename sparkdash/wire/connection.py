@@ -1,7 +1,5 @@
 """ClientConnection: HTTP/1.1 with one client."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import json

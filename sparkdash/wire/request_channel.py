@@ -1,7 +1,5 @@
 """RequestChannel: one request's end of its client's connection."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus

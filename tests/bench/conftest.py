@@ -1,7 +1,5 @@
 """Rehearsed results: a run whose every figure is given, labelled simulated. Nothing in them was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

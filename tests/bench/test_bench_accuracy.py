@@ -1,7 +1,5 @@
 """Right answers: the questions are the same everywhere, the judge is strict, and arms are compared on the same items."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re

@@ -1,7 +1,5 @@
 """A run's folder: what a crash, a power cut, a second writer and a stranger's file do to it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A run's table from its samples: figures, verdicts, blanks with their reason, the arms over all cells, and the why of speculation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

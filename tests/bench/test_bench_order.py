@@ -1,7 +1,5 @@
 """The orders: drawn for each run, no wave resembles them, hot cells are apart, and every machine makes the same."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

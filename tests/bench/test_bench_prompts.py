@@ -1,7 +1,5 @@
 """Prompts: exact lengths, equal in all arms, and nothing that a cache could know."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A run over simulated engines: its order, its checks, and that it goes on where it was stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import platform

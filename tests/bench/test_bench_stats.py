@@ -1,7 +1,5 @@
 """The statistics against published tables, closed forms and brute force."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Suites and sweeps: what is shipped, what an owner writes or asks for, and what is said of a mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Claims about arms whose truth is known, over hundreds of simulated runs; and their words."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -3,8 +3,6 @@
 The engine's clock is virtual and the pieces carry its time, so that a figure is right or wrong whatever the machine does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Reports: figures with verdicts, blanks with what would fill them, and comparisons that are refused."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`bench show|diff|export|watch` over run folders: runs, published layouts, a matrix over many nights, and builds over time."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The bus's three rules, for any order of publishing and reading."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

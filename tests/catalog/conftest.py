@@ -1,7 +1,5 @@
 """Folders of profile files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent

@@ -1,7 +1,5 @@
 """Profiles found by a client's model name, and rows of a list."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

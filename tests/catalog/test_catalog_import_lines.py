@@ -1,7 +1,5 @@
 """Command lines and scripts as people write them: nothing that the engine was told is lost in silence."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No importer is silent: what a stranger's file says, damaged or not, is in the profile, in the report, or is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """How a variant grows out of its base."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

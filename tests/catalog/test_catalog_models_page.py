@@ -1,7 +1,5 @@
 """docs/models.md is current: its table is made from the shipped profiles. SPARKDASH_GOLDEN=write makes it anew."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Problems told to a profile's author: all at once, each at its line, with the way out."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ for system, workload and metric, with the profile that the system is here; perce
 `low..high`. `no_figure` says why a row with a value is no system's own figure.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -8,8 +8,6 @@ recorded with podman 5.4.2, by
 and tests hold that the same unit is still written, and that systemd would start the profile's command from the answer.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Mistakes planted in good files: each is found at its line, and nothing else is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

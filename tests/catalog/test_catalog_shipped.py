@@ -1,7 +1,5 @@
 """The profiles that come with sparkdash, and how images are built."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

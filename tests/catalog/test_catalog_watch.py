@@ -1,7 +1,5 @@
 """Noticing edits, and what stands in for a file that has become bad."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Published models by their configurations and shapes, and folders as they are found on a disk."""
 
-from __future__ import annotations
-
 import json
 import random
 import struct

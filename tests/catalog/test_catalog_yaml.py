@@ -1,7 +1,5 @@
 """YAML 1.2 on a parser of 1.1: what a plain word means, where things stand, and that nothing can hang or crash it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

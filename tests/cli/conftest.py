@@ -1,7 +1,5 @@
 """The fake daemon, where the command line finds it."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

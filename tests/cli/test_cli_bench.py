@@ -1,7 +1,5 @@
 """Mistakes in a measurement that was asked for, before anything is measured. `tests/e2e` measures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

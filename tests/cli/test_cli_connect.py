@@ -1,7 +1,5 @@
 """`sparkdash connect`, and what the dashboard's first screen does with it on this box."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

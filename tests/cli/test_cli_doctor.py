@@ -1,7 +1,5 @@
 """`sparkdash doctor` as its owner meets it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Help, start-up, the console script, and how the program ends."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """`sparkdash history` and `requests`: figures, events and incidents of the past, one request ended, and one sent again."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Every command with hostile text in whatever comes from outside: it is shown, and never sent to the terminal."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

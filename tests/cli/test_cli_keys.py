@@ -1,7 +1,5 @@
 """`sparkdash keys`: made, shown once, listed, revoked; and a daemon that knows them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

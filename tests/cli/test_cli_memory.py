@@ -1,7 +1,5 @@
 """`sparkdash memory`, its caches, and `why` with who else holds memory."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

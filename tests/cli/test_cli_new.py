@@ -1,7 +1,5 @@
 """`sparkdash profiles new`: a first profile out of a model's headers."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable

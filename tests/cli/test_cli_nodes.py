@@ -1,7 +1,5 @@
 """Nodes on the command line: their list and removal, `doctor --node` and `nodes bench`, and what `status` and `why` tell of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`sparkdash profiles`, `run --dry-run`, `logs`, and completion."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """`sparkdash pull`: the image and the weights, with a daemon and without, and `profiles list`, which tells what is here."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """`sparkdash service`, with a systemctl that writes down what it is asked, and the script of the memory helper."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import stat

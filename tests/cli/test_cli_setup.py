@@ -1,7 +1,5 @@
 """`sparkdash setup` beside a running daemon."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`sparkdash uninstall`: everything that sparkdash left is named, and what is its own is removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`sparkdash use`, `stop` and `cancel` to their ends."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import subprocess

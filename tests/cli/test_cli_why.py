@@ -1,7 +1,5 @@
 """`sparkdash why`: the sum, the box, who leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A fake daemon for the client's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

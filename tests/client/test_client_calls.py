@@ -1,7 +1,5 @@
 """AsyncClient and Client against a daemon over real HTTP, and against a newer one."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The one-shot commands' own connection: opened anew when it must be, over TLS, and left in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import select

@@ -1,7 +1,5 @@
 """The short real request of `setup` and `connect --test`: a model that thinks may have no answer to show."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Clients as processes before a daemon, and what of them stands in its books."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A book of made-up prose with a tokenizer for it, and its server: llama-benchy takes its book from a URL only."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import json

@@ -1,7 +1,5 @@
 """The clients: what each is called, whether `sparkdash connect` configures it, and how it is asked."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

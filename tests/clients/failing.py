@@ -8,8 +8,6 @@ the daemon's own list has one load for it, and its output has the reason within 
 (3 s) the client has its 200 already, and reads the reason in its stream; earlier it gets the true status.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import datetime

@@ -1,7 +1,5 @@
 """Where the clients come from: environments and a folder of node's in the user's cache, made once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Judgement of one client's act: how its process ended, what it said, and the gateway's rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -23,8 +23,6 @@ The first run installs the clients into folders of their own in the user's cache
 the Node that they run with; guidellm, which is left out unless it is named, 6 GB). The test suite has the two that are installed within seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import datetime

@@ -1,7 +1,5 @@
 """Clients that are installed within seconds, before a daemon of their own; run.py has the others."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

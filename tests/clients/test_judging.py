@@ -1,7 +1,5 @@
 """Acts that run.py lets pass, and acts that it does not."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A client's own file: everything of its owner's stays, and what would be lost is refused."""
 
-from __future__ import annotations
-
 import json
 import stat
 import tomllib

@@ -1,7 +1,5 @@
 """Each client's configuration, word for word; and what holds for all of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Used by the contract tests and by `make metrics`. Reads source files and imports none of them.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

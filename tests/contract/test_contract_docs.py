@@ -3,8 +3,6 @@
 SPARKDASH_GOLDEN=write makes that page anew.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The shape of the source tree: no circles, no I/O where a module calls itself pure, each engine in its folder, folders and names that one can take in."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """mypy checks names and types of what changes a frozen value, which is `replace` alone, and of the calls of the API, whose table both ends share."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

@@ -4,8 +4,6 @@ pydantic's `model_copy(update={…})` takes any name and any value, and stores t
 declared with `object`, since no annotation can say "the fields of this class, each of them optional". This plugin says it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from mypy.nodes import ARG_NAMED_OPT, Var

@@ -1,7 +1,5 @@
 """Servers, containers and files that a look at the box finds."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import socket

@@ -1,7 +1,5 @@
 """Proposals of a setup: which steps, and the profile to begin with."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 Written after the owners' reports in the checks' evidence; no file was copied from a real box.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

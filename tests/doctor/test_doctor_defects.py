@@ -1,7 +1,5 @@
 """Every planted defect is found by its check, and by no other; a healthy box has none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple

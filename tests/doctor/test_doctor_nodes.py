@@ -1,7 +1,5 @@
 """The doctor's checks of two boxes: what each finds on a healthy pair, and each fault with its fix."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

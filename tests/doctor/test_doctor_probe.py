@@ -1,7 +1,5 @@
 """The look at the box: its limits, what it leaves alone, answers of any shape, and the real box."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Profiles whose engine is the tiny stand-in."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@ that profile has been in that phase for so long, `python doomed.py podman SOUTH 
 container has run for so long.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """`sparkdash` whose measurement stands still once the first cell of the second launch is kept, and says `halted`."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A program that becomes `sparkdash serve` with inherited sockets, as systemd starts it: arguments are their descriptors."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sys

@@ -5,8 +5,6 @@ runs tests has memory of its own to give and take.
 wedged: /proc is the folder FAKE_PROC, and NVML never answers.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """`sparkdash serve` under a profiler; the file named first has the profile at its end."""
 
-from __future__ import annotations
-
 import cProfile
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """Keys from the command line to a daemon's port, its socket, and its books."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`ab` and `bench` as their user runs them: swaps by itself, others told, killed in the middle, gone on with."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Every client's route, end to end: `connect --test` through a daemon to an engine, with a key."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

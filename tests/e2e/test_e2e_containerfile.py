@@ -1,7 +1,5 @@
 """The Containerfile, built on a base made on the spot, serves the demo."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

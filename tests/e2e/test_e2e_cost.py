@@ -4,8 +4,6 @@ Counted, not timed: a profiler in the daemon's process, the difference between a
 each function, so that the daemon's other work is not in it. tests/perf/relay.py measures what they take.
 """
 
-from __future__ import annotations
-
 import asyncio
 import pstats
 import sys

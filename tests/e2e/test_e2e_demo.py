@@ -1,7 +1,5 @@
 """`sparkdash demo`: what a script or a closed terminal may do to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

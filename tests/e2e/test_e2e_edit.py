@@ -1,7 +1,5 @@
 """Editing a profile file while its engine runs."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any

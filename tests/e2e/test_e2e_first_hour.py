@@ -1,7 +1,5 @@
 """A new user's first hour: an empty home, a hub and a registry of images over real HTTP, and somebody's profile."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Memory that real engines take is learned: in real containers, against the kernel's own word."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """Restarts in which nobody is refused: the sockets stay open with systemd, or with whoever started the daemon."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

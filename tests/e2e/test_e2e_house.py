@@ -1,7 +1,5 @@
 """A box that looks after itself: a default, and a name for several models, with a daemon and real processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

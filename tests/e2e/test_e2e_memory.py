@@ -1,7 +1,5 @@
 """Holders of the memory: a real daemon with a real engine in podman, beside a stranger's container."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ownership of engines: one daemon to a state folder; engines that it cannot adopt are shown and stopped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

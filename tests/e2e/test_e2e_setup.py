@@ -1,7 +1,5 @@
 """`sparkdash setup` before a real daemon: from a server that runs elsewhere to a first token."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

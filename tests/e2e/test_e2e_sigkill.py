@@ -1,7 +1,5 @@
 """The daemon dies in the middle of a swap, in each phase of it; the next one makes one consistent whole of what is left."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Speech through a whole daemon: a WebSocket that comes while its model loads."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable, Iterator

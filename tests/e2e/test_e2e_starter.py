@@ -1,7 +1,5 @@
 """An engine that another program launches, beside the daemon's own containers: owned like any of them."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

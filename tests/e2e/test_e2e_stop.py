@@ -1,7 +1,5 @@
 """`sparkdash stop` and `use` of a real container that is frozen with requests in flight: what they say is what happens."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

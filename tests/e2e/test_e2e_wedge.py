@@ -4,8 +4,6 @@ What is real: the daemon as a process of its own, its sockets, the engine's proc
 (the test writes its figures), podman (the stand-in of tests/faults, which hangs on demand) and NVML (it never answers).
 """
 
-from __future__ import annotations
-
 import os
 import select
 import sys

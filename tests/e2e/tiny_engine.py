@@ -4,8 +4,6 @@ For tests of swapping with real containers, where what matters is the container 
 chat with `max_tokens` words, streamed every 5 ms, and tells on /metrics how many requests run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

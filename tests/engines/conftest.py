@@ -1,7 +1,5 @@
 """Profiles, launches and recorded logs for the dialects' tests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From a profile to a command line, engine by engine."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable

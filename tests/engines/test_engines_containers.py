@@ -1,7 +1,5 @@
 """Paths and devices of the box that a container sees, and the labels that mark it as ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

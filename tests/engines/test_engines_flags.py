@@ -1,7 +1,5 @@
 """Flag tables of the engines: how they are made of sources, which are never run, and what a profile's args do against them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

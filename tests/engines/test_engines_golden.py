@@ -1,7 +1,5 @@
 """The exact container of every shipped profile, kept as text. SPARKDASH_GOLDEN=write makes the files anew."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Start-up and failure logs of real engines, and the phrases of those that could not be run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path

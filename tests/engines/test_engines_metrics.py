@@ -1,7 +1,5 @@
 """What an engine exposes and can be asked for: names of its figures, tasks, and whether it reads pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path

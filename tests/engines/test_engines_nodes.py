@@ -1,7 +1,5 @@
 """Launches over several nodes: each rank's command, variables, devices and labels."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace

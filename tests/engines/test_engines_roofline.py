@@ -1,7 +1,5 @@
 """The decode roofline against what published configurations come to, worked out from their shapes."""
 
-from __future__ import annotations
-
 import pytest
 
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts

@@ -1,7 +1,5 @@
 """The real supervisor, gateway and podman runtime around a podman that fails where a test says so."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Cost of a profile that does not come up: one load, whatever patience the asking client has by itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

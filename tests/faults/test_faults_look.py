@@ -1,7 +1,5 @@
 """Podman fails while a daemon looks for what an earlier one left, and while it watches what runs; see test_faults_start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

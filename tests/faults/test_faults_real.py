@@ -1,7 +1,5 @@
 """The zoo in real podman containers: each animal ends in its state with its message, and nothing of it is left."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

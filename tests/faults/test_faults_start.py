@@ -4,8 +4,6 @@ Each fault ends in its own state with its message; nothing is left running; when
 and somebody who asks for /health all the while is answered.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Podman fails while an engine is stopped for another, at each verb and in each way; see test_faults_start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Engines that misbehave, by name: each ends in its own state with its message, and nothing of it is left running."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ A tree is a folder with the engine's sources as its repository or wheel has them
 `common/arg.cpp`). Nothing of it is run. The table goes to sparkdash/engines/ENGINE/flags.json.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

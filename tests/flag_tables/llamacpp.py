@@ -1,7 +1,5 @@
 """Flags of llama-server, from the definitions in llama.cpp's `common/arg.cpp`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

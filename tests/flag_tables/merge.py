@@ -4,8 +4,6 @@ A span is `since:until`, either side empty where it holds from the first or to t
 version without it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

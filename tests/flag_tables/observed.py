@@ -1,7 +1,5 @@
 """Flag as one version's source defines it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Reading of Python sources without running them: names, constants and annotations, as far as parsers of flags need."""
 
-from __future__ import annotations
-
 import ast
 import operator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Flags of SGLang's server, from its sources: calls of `add_argument`, and annotated fields in newer versions."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

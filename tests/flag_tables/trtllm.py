@@ -1,7 +1,5 @@
 """Flags of `trtllm-serve serve`, from the click options in TensorRT-LLM's sources."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

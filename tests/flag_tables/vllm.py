@@ -1,7 +1,5 @@
 """Flags of `vllm serve`, from vLLM's sources: its parser is built from the annotations of its configuration classes."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Iterator

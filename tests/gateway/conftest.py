@@ -1,7 +1,5 @@
 """The gateway on a real port: a supervisor that grants it a scripted engine, and everything around the two."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Keys, limits, foreign pages and the audit log, over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The pure parts: what is read from a body, what is changed in it, what a path and a header mean."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

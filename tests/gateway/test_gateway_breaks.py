@@ -1,7 +1,5 @@
 """Every way in which an answer can break off is told to the right party: the client leaves, the engine dies, the owner cuts it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """One request is ended from outside: by the one who runs the box."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

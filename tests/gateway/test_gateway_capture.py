@@ -1,7 +1,5 @@
 """Requests of clients are kept when the owner says so, and secrets never are."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import stat

@@ -1,7 +1,5 @@
 """Profiles that a client's word means, requests that are never worth a swap, and a profile's rules on the way."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

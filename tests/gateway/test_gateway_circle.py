@@ -1,7 +1,5 @@
 """A request that leads back to its gateway, over a profile whose `url` is the gateway itself or another that asks it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One connection to an engine: every framing, cut anywhere; whatever an engine may send that is no answer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator
 from itertools import pairwise

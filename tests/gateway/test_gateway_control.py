@@ -1,7 +1,5 @@
 """The control API: typed answers, honest refusals, and a description that does not change by accident."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Requests as clients really send them and engines of each version take them; and a profile's own rules."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

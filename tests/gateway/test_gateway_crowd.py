@@ -1,7 +1,5 @@
 """More clients than there may be connections."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Names that mean one of several profiles: `[any]` in config.toml."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One client has the gateway to itself: who else asks is told, and a holder that dies has let go."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

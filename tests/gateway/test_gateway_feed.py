@@ -1,7 +1,5 @@
 """The feed: a snapshot, then every fact, for as many as listen and however slowly."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Nonsense on the public routes: never a 500 of our own, never a hang, and the gateway serves on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Limits of what one client can take of the gateway: heads, bodies and time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

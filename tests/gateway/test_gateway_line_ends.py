@@ -1,7 +1,5 @@
 """An event stream means the same whichever of the three line ends it has, and wherever its bytes are cut."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator

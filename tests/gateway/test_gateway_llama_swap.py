@@ -1,7 +1,5 @@
 """llama-swap's routes, as its companions use them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sparkdash.domain.engine import EngineState

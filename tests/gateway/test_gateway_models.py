@@ -1,7 +1,5 @@
 """The catalog as clients see it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients that only speak Ollama. What they send and read is Ollama's Python client 0.6's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

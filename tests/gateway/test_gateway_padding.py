@@ -1,7 +1,5 @@
 """White space before an answer in one piece: for clients that asked for it, while their model loads."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The page for browsers: who gets it, that nothing outside can get in, and that it stays small."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Raw paths, and requests that came to the wrong door."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 As recorded, with `stream` turned over, and while the model still loads.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import cache

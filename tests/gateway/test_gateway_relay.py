@@ -1,7 +1,5 @@
 """Requests and answers cross the gateway unchanged, or are refused in words that clients understand."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Several engines of one profile behind one name: where a conversation goes, and where it goes next."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

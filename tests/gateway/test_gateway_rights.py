@@ -1,7 +1,5 @@
 """Every route by who asks: docs/access.md has the table, and the running gateway must agree with each of its cells."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """An engine that is dead, broken or silent and still answers: its client gets another engine's answer, or a clear word."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

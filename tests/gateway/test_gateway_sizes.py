@@ -3,8 +3,6 @@
 Every route is asked with a hundred thousand bytes in all of its fields at once, and in the one that names a model.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import re

@@ -1,7 +1,5 @@
 """Changes to an answer's stream, wherever the stream is cut; all else stays as it is."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Streams pass unbuffered, unchanged and counted, as fast as their clients take them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Readings from an answer that passes by: times from text, counts from the engine."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

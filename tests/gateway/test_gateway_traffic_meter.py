@@ -1,7 +1,5 @@
 """The gateway's own count: running requests, rates, tokens, and energy, held against a computation of known rates."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

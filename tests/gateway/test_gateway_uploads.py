@@ -1,7 +1,5 @@
 """Uploads: forms of audio and pictures, with the model's name behind the file, through real client libraries."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """The client towards engines: raw answers, honest errors, one retry where a pooled connection was stale."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

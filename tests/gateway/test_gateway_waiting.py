@@ -1,7 +1,5 @@
 """Waiting for an engine: a true status while that is possible, keep-alives after it, and failure in the stream's own words."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

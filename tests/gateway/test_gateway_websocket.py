@@ -1,7 +1,5 @@
 """WebSockets through the gateway: a real client library on one side, a real server on the other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

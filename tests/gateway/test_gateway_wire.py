@@ -1,7 +1,5 @@
 """The server's connections: they send what uvicorn would; what a client may do in between; who waits for whom."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import product

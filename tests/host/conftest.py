@@ -1,7 +1,5 @@
 """A GB10's /proc, and stand-ins for NVIDIA's library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures of the box: the kernel's memory and its free blocks, NVML's, the board's power."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

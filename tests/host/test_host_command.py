@@ -1,7 +1,5 @@
 """Children with a deadline, over real processes, and work in threads of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Evidence of an engine that hangs, taken of real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

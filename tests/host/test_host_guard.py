@@ -1,7 +1,5 @@
 """The guard's thread: a box whose memory the test writes, and real processes that are really killed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import queue

@@ -1,7 +1,5 @@
 """Decisions of the memory guard from its readings, and the signs that a box is about to stand still."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Weights and their headers from a hub over real HTTP: what comes, what is kept when it is cut, what goes wrong."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Reading of podman's output and of an image's labels, and the end of a build, without a podman."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

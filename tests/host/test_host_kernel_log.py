@@ -1,7 +1,5 @@
 """The kernel's log: who may read it, and what its lines mean."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

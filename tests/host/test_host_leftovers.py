@@ -1,7 +1,5 @@
 """Processes that outlive their engine, and those that SIGKILL does not end."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

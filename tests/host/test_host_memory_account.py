@@ -1,7 +1,5 @@
 """The account of memory: how it is read, and that every byte of MemTotal has one holder, whatever was read."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The memory helper: a unit that only its one user may start, and that nobody waits for without end."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

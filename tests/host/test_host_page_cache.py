@@ -1,7 +1,5 @@
 """Files in the page cache: counted, dropped, read beside it; and who has them open."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import mmap

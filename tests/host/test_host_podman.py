@@ -1,7 +1,5 @@
 """Command lines of podman, and the meaning of its answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """The podman runtime against stand-ins for the program: what real podman does rarely, and docker, which is not here."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

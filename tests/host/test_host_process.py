@@ -1,7 +1,5 @@
 """Plain processes: what the runtimes' common tests cannot see; and their activity, as the kernel tells it."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

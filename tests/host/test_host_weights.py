@@ -1,7 +1,5 @@
 """Weights, images and compile caches that are on this box."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

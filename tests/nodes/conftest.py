@@ -1,7 +1,5 @@
 """A cluster of three nodes in memory, whose pauses are short."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Boxes: which of them are one, who is found behind a port, and what the directory knows of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """One engine on two nodes behind one Runtime: its start, and what the next daemon finds of it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """One engine on two nodes behind one Runtime: both sides stop and die together, and what is owed is kept."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

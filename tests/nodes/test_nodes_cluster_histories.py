@@ -1,7 +1,5 @@
 """Random histories of eight boxes in a ring: engines start, ranks die, boxes fall silent and return, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

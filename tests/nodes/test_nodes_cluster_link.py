@@ -1,7 +1,5 @@
 """The link between the nodes of one engine: told when it is down for seconds, the engine's end when it stays down."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import struct

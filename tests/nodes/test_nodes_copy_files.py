@@ -1,7 +1,5 @@
 """Copy of files to a node by a real rsync: cut anywhere and resumed, what is equal and not sent, and its errors."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

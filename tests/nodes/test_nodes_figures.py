@@ -1,7 +1,5 @@
 """Figures and guard of a node: the real scripts as processes of this box, and programs that misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

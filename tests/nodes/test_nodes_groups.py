@@ -1,7 +1,5 @@
 """Containers on several nodes that are one engine: every combination of states, and rules for all listings."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The link between two boxes: which networks they share, and its measurement by perftest, iperf3 and nccl-tests."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Registry of nodes: the file, its changes, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """Scripts for other nodes: what they read of a kernel, a driver and processes, and the lines that they send."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

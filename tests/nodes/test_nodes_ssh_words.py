@@ -1,7 +1,5 @@
 """Command lines of ssh, and the meaning of ssh's complaints, as OpenSSH 9.2 wrote them."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 from pathlib import Path

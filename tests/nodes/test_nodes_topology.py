@@ -1,7 +1,5 @@
 """How boxes are connected: found from their addresses, and what it means for the ranks of an engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Wheel and sdist, installed as a user does: into an empty environment, without the checkout."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

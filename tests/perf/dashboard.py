@@ -8,8 +8,6 @@ their own, each drawn once a second. Every cost is the processor time that the k
 box does not falsify it; only the time from a key to the screen is wall time. What is not installed is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import fcntl

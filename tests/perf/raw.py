@@ -4,8 +4,6 @@ Both are plain asyncio protocols that write bytes made beforehand and read no mo
 says `"stream":true` gets a paced stream of chat frames, with `"silent":true` one frame and no end; any other a small JSON at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

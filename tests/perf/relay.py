@@ -16,8 +16,6 @@ resident, after the rounds, and once more while --idle streams stand open that s
 A run takes about five minutes and is no part of the test suite. docs/evidence.md has what was measured, and where.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing as mp
 import os

@@ -4,8 +4,6 @@ alpha and beta run beside one another; gamma needs the box to itself but for del
 of prefill. PACE: how many times faster than it says everything runs. HURRY: how many times shorter the thresholds of liveness are.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ answers took; what the daemon's memory grew by after the first tenth. Ends with 
 `--leaving N`: of N streams one is left by its client after the first chunk; the books must know it as cancelled.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import multiprocessing as mp

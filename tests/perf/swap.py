@@ -10,8 +10,6 @@ beside it, the engine's own answers to the warm-up taken off on both sides; its 
 somebody asks the gateway's event loop for a turn all the time; the longest wait is printed. Not part of the test suite.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

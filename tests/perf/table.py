@@ -7,8 +7,6 @@ figures of eight requests change, a request comes, the cursor moves by a row. Th
 change until it is drawn, and the bytes that the terminal was sent for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Real containers: an image built on the spot, and one ground on which every runtime must behave alike."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`sparkdash build` with a real podman, a real docker and a real git: built, labelled, refused, ended, resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Behaviour that every runtime shares: the same tests on real podman and on plain processes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

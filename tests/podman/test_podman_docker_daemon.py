@@ -1,7 +1,5 @@
 """Docker's daemon ends and comes back while an engine runs, and a registry is asked: what podman has no part for."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

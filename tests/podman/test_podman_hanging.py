@@ -1,7 +1,5 @@
 """Engines that are to end without a word from podman: it does not answer, or the memory guard kills."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psutil

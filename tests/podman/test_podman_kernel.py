@@ -1,7 +1,5 @@
 """The kernel kills a container for want of memory, and its log says whose process that was."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

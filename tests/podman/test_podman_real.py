@@ -1,7 +1,5 @@
 """Real podman and docker: what containers have and processes have not."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The dashboard for Grafana and the alerts in docs/monitoring: they ask for nothing that the page does not have."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The page of metrics: its names, its labels, that its figures are those of the state, and what is counted while nobody asks."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

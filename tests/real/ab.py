@@ -10,8 +10,6 @@ that is 0 and nothing is missing. The figures are those of a tiny model on this 
 works, and nothing about a GPU. Not part of the test suite: some ten minutes, most of it the engine's starts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

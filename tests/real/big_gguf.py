@@ -3,8 +3,6 @@
 Keys and layout are those of tiny_gguf; each tensor repeats one block of random numbers, so that hundreds of MiB take a second.
 """
 
-from __future__ import annotations
-
 import random
 from array import array
 from math import prod

@@ -4,8 +4,6 @@ All but the weights and their shapes is copied from the tiny model of tests/real
 never end by themselves: sparkdash takes an engine whose answer to its first chat is empty for broken.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

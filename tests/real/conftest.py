@@ -1,7 +1,5 @@
 """Real engines: a vLLM in real podman, in an image made on the spot, and a llama-server; each with a tiny model."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

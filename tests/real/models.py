@@ -4,8 +4,6 @@ Runs in the real engine's own environment (torch, transformers, tokenizers). Not
 answers are noise; a test may count tokens, never read them.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ A list of words (what follows `vllm serve`): "" when vLLM's parser takes them, e
 "table": spellings, arity and choices of each of its flags.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

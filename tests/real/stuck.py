@@ -1,7 +1,5 @@
 """Parts of the tests of stuck real engines: requests on an engine, a way to stop it, and what became of all."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -3,8 +3,6 @@
 The tests of this module share one server and one daemon and run in their order: each begins where the one before ended.
 """
 
-from __future__ import annotations
-
 import subprocess
 import urllib.request
 from collections.abc import Callable

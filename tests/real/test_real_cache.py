@@ -3,8 +3,6 @@
 No root is needed, and none is used: who runs the tests owns the file.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Shipped profiles' command lines and the flag tables, put to real engines' own argument parsers."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

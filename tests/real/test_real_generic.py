@@ -1,7 +1,5 @@
 """A real llama-server as any server: a plain process whose profile says only how it is started and what it serves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Stock vLLM refuses the tier on a CPU; tests/real/shim replaces the one copy that
 share one daemon and run in their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The server is attached (`engine: openai`), with its metrics and its slots switched off.
 """
 
-from __future__ import annotations
-
 import bisect
 import json
 import threading

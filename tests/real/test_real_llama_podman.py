@@ -1,7 +1,5 @@
 """A real llama-server in a real container: it is asked for its flags there, serves, and gives way to another."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

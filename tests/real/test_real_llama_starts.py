@@ -1,7 +1,5 @@
 """A real llama-server's start, taken apart: sparkdash's stages against the times in its log."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """LoRA adapters by name, of a real llama-server: each answers as itself, and the model beside them as before."""
 
-from __future__ import annotations
-
 import random
 from array import array
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A real vLLM that only embeds: it is proven by an embedding, as it has no chat to be asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

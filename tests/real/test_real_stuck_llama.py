@@ -1,7 +1,5 @@
 """A real llama-server that is stopped while it works, and one that is slow and well, before a daemon in a hurry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The tests of this module share one daemon and run in their order: each begins with the engine that the repair before brought up.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

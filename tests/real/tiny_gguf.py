@@ -4,8 +4,6 @@ Needs nothing but Python. The answers are words in no order; a test may count to
 those of GGUF version 3.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 import sys

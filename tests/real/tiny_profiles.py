@@ -1,7 +1,5 @@
 """The profile of the tests' real engine: a tiny model under vLLM's CPU build, plain and with speculation by prompt lookup."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

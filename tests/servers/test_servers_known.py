@@ -1,7 +1,5 @@
 """Known servers over real HTTP, with a stand-in that answers as its documents say; and what proves that each works."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

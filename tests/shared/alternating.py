@@ -1,7 +1,5 @@
 """Launches in turns, A B A B A B, as runs were recorded before each run's order was drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sparkdash.bench.plan.run_plan import PASSES

@@ -1,7 +1,5 @@
 """Chat completions as bytes, for engines whose answers a test writes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ CPython's `Server._attach` asserts that the server still listens, after the new 
 transport is then nobody's, and the garbage collector reports it as unclosed in some later test. Seen with 3.11.7.
 """
 
-from __future__ import annotations
-
 import asyncio.selector_events
 from typing import Any
 

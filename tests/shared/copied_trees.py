@@ -1,7 +1,5 @@
 """Trees of files to copy, a node that is a folder of this box, and a link that is cut after so many bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

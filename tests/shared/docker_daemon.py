@@ -3,8 +3,6 @@
 Root's daemon has no network of its own; the one of any other user is rootless, with a network in RootlessKit.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Textual uses them where it can: what a person runs on 3.12 is tried on 3.11, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

@@ -5,8 +5,6 @@ or less of it. What this one tells is chosen: counts in every chunk, token ids, 
 `usage` at the end. It can refuse keys that OpenAI does not know, and it can pose as a sparkdash gateway.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

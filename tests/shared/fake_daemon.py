@@ -3,8 +3,6 @@
 Tests script it: what a call publishes, what it refuses, when its links break, when it is born again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

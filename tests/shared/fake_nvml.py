@@ -1,7 +1,5 @@
 """pynvml as it answers on a GB10."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ thresholds TIMES shorter.
 What bounds a single look stays as it is: an engine that answers nothing takes as long to be looked at as ever.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 from dataclasses import fields

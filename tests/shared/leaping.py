@@ -3,8 +3,6 @@
 Whatever a test waits for comes at once, in the order in which it would come, however slow the machine is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from typing import Any

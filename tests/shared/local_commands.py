@@ -1,7 +1,5 @@
 """Commands of a node, run on this box: the real scripts, without ssh."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process

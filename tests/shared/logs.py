@@ -1,7 +1,5 @@
 """Lines that the program logs, as a test reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Clients in threads of their own beside a daemon: one with a long answer, one who asks for its health all the time."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import select

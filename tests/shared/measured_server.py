@@ -1,7 +1,5 @@
 """A launcher of the bench for a server of the test's own: nothing is started, and the box is not looked at."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

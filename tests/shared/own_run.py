@@ -5,8 +5,6 @@ every process it starts inherits. `end` kills what still has the variable, unmou
 removes it; a run that was killed is ended by the next one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

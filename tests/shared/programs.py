@@ -4,8 +4,6 @@ Owns: which programs are forked, and that what a test holds of one is a `subproc
 about the start itself (what it imports, costs or shows in /proc), or about the console script, starts it by `subprocess`.
 """
 
-from __future__ import annotations
-
 import atexit
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Samples and requests of an invented past, and the same figures added up independently of the store."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Recorded streams of real engines: which route each is of, and the same bytes in other pieces."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Every route of a gateway, as its own tables have them."""
 
-from __future__ import annotations
-
 from sparkdash.gateway.admission import access
 from sparkdash.gateway.apis import llama_swap, pages
 from sparkdash.gateway.control.app import HANDLERS

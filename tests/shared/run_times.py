@@ -4,8 +4,6 @@ A pytest plugin: `--times` prints the tables at the end of the run, whether or n
 the rooms to run again after failures or an interruption.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

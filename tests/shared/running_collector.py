@@ -1,7 +1,5 @@
 """A running collector, and what it publishes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A state in which every family has a sample."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState

@@ -3,8 +3,6 @@
 Must not know who asks it: it speaks HTTP/1.1 and no engine's dialect.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """A loaded simulated engine inside this process."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

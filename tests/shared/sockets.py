@@ -1,7 +1,5 @@
 """A connection's socket in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Swaps, requests and files of older versions for the tests of the store."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How often a property, a random history or a simulation is tried: as often as written in `make full`, a share elsewhere."""
 
-from __future__ import annotations
-
 import os
 
 FULL = "SPARKDASH_FULL" in os.environ

@@ -1,7 +1,5 @@
 """Profile of the tests' real vLLM, a tiny model under its CPU build, and where it keeps compiled code between loads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ Owns: what a fork needs to be as a program that was started: its own environment
 What differs from a start: `ps` shows this file's name, /proc/PID/environ this process's environment.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -1,7 +1,5 @@
 """A clock that does not wait, engines in this process and in their own, and a way to read their metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The simulated box and its nodes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

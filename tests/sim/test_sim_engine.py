@@ -1,7 +1,5 @@
 """The simulated engine: its speed, its prefix cache and its words."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The engine as a process: its log, its port, its signals, its claim on memory, and every animal of the zoo."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

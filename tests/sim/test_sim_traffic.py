@@ -1,7 +1,5 @@
 """The demo: its traffic (who asks, and what), and its rehearsal of shipped profiles."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """A file for the store, and a store that tries again at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Samples are a second of recorded time apart, from FIRST on, and come as fast as 
 names the last second that the database has.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import sys

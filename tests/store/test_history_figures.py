@@ -1,7 +1,5 @@
 """Recorded figures: charts equal plain sums over all samples, whatever the width, and gaps stay gaps."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Past requests, marks and what a new daemon shows of the time before it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

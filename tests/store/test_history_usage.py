@@ -1,7 +1,5 @@
 """Requests added up by hour: exact counts, and quantiles within 1 %."""
 
-from __future__ import annotations
-
 import math
 import random
 import sqlite3

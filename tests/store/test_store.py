@@ -1,7 +1,5 @@
 """Requests, kills and servers in use are kept over restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Sequence

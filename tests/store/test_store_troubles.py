@@ -1,7 +1,5 @@
 """A bad, busy or full database never stops the service."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

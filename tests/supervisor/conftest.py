@@ -1,7 +1,5 @@
 """A house for the supervisor: engines that are real HTTP servers, a runtime and a box in memory, time in the test's hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor

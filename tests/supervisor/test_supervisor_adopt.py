@@ -1,7 +1,5 @@
 """Engines that an earlier daemon left: adopted when the catalog has them and they answer, else put away."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The breaker: what is tried again, what rests, what is parked, and what lets it go."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 """What a launch remembers from its earlier starts: compile caches, of which a torn one costs no more than a second try, and
 the answer of the warm-up."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

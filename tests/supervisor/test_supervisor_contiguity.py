@@ -1,7 +1,5 @@
 """Loads when free memory lies in small pieces: refused with the figures, won back, and warned of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Orders of a person, a request with a wrong name, and a daemon that ends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

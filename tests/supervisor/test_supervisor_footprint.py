@@ -1,7 +1,5 @@
 """Memory of a load is measured, kept, and only believed when it can be nobody else's."""
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from typing import Any

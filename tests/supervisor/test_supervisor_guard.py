@@ -1,7 +1,5 @@
 """Engines and requests when the memory guard acts. The guard's own half is a stand-in that kills nobody."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager

@@ -5,8 +5,6 @@ slow or fails, edited files, a server that is not ours and fails, memory that ot
 N of them instead of a few.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Conversations kept over a switch, with a llama-server that does what real ones were seen or reported to do."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

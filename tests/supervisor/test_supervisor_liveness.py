@@ -1,7 +1,5 @@
 """The judge of liveness: stuck engines are named in time, and healthy ones never."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Several loads at the same time: what really happens around a supervisor."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Looks at engines: every signal arrives in one value, and nothing that hangs holds it up."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Where an engine comes, who leaves for it, and whether it fits, in plain figures: GiB, nodes of 128 with 10 in reserve."""
 
-from __future__ import annotations
-
 import json
 import struct
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Faults of a start that are known before anything is stopped, and clients that leave meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable

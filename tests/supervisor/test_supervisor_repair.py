@@ -1,7 +1,5 @@
 """Engines that stand still with requests on them: freed by cancelling what they hold, or ended and brought up again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The decision table, row by row: moves in, effects out; no loop, no clock."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The decision table where memory decides: engines beside others, loads at the same time, memory that is short."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

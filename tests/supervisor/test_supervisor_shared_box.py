@@ -1,7 +1,5 @@
 """Several programs on one box: who is kept, who waits, and that nobody waits for ever."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush

@@ -10,8 +10,6 @@ Real are the scheduler, fit, fairness, the planner's answers, the wait for memor
 (`reclaim`), the debts, the floor under which no load begins, and the guard's judgement.
 """
 
-from __future__ import annotations
-
 import heapq
 import os
 from collections.abc import Callable, Coroutine, Generator, Mapping

@@ -1,7 +1,5 @@
 """A stop that is verified: what it leaves behind is ended and told, and its memory is waited for before anything starts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path

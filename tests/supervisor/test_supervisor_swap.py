@@ -1,7 +1,5 @@
 """A request names a profile, and the engine comes: the way it should go."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

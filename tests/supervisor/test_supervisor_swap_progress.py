@@ -1,7 +1,5 @@
 """Progress of a load as people see it: its stages, its log, the time to expect, and a standstill."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from unittest.mock import ANY

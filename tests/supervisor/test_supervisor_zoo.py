@@ -1,7 +1,5 @@
 """Engines, boxes and clients that misbehave: each gets its clear reason, and the service goes on."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

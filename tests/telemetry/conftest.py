@@ -1,7 +1,5 @@
 """Recorded answers, an engine that can be told how to behave, and time that passes when it is asked to."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """The collector against engines that speak HTTP: measurements, warm-ups, slots."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

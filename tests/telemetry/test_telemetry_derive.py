@@ -1,7 +1,5 @@
 """Figures derived from readings: windows, resets, gaps, what the gateway counted, nodes and links."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

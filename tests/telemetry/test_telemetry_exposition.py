@@ -1,7 +1,5 @@
 """What engines print: text expositions, and llama.cpp's live figures out of /slots."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Raw figures of engines: what moves while an engine works; and a GB10's stuck low-power state."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

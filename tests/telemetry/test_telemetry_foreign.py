@@ -1,7 +1,5 @@
 """Servers that are not ours: their figures are read when they tell any, by the names of whatever engine they are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Gaps between looks, late answers and leaping clocks, held against what a fake engine with exact counters really did."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

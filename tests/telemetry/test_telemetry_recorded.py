@@ -1,7 +1,5 @@
 """The formulas against what real engines answered, and against values computed elsewhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A whole daemon in this process, before engines that are not its own: simulated ones, and scripted ones on a socket."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Captured requests of other protocols as chats: recorded requests of real clients, translated."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Services elsewhere, and who answers when a profile cannot."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

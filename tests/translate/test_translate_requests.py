@@ -1,7 +1,5 @@
 """Requests of /v1/messages and /v1/responses for an engine that speaks chat completions alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,8 +7,6 @@ Writes `THEME-SIZE-N.png`; the theme `none` is NO_COLOR. btop shows this machine
 other figure on the sheets is made up: the states are those of test_tui_screens.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import io

@@ -1,7 +1,5 @@
 """Actions from a screen: a run, a pin, an edit, a dry run, a setting. Each is seen to reach the daemon."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

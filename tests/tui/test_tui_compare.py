@@ -1,7 +1,5 @@
 """The A/B page: the runs, the cells of one with their verdicts, and what is done with a report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sparkdash.bench.report.assemble import assemble_report

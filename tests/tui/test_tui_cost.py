@@ -1,7 +1,5 @@
 """Work that a paint and a switch of pages leave out."""
 
-from __future__ import annotations
-
 import cProfile
 from typing import Any
 from unittest.mock import Mock

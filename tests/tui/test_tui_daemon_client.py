@@ -1,7 +1,5 @@
 """The client of a real daemon."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any

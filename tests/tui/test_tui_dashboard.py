@@ -1,7 +1,5 @@
 """The dashboard as text: a box at work, a swap, a failure, an engine that is stuck, nothing, and no daemon."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

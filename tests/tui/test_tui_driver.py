@@ -1,7 +1,5 @@
 """Bytes of a terminal as keys."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Card of a box on which nothing runs: what it offers, and what each key does."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

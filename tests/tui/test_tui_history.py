@@ -1,7 +1,5 @@
 """The recorded past on the screen: charts, usage, past requests and their time lines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

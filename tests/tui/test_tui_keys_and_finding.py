@@ -1,7 +1,5 @@
 """Finding in logs, folded access lines, help per page, and the mouse on every hint."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The screens at every size: the rows of the dashboard, small terminals, wide ones and what several boxes add."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

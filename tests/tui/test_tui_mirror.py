@@ -1,7 +1,5 @@
 """The mirror: the feed folded, histories, staleness, and the daemon's clock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

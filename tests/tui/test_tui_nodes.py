@@ -1,7 +1,5 @@
 """Two boxes on the screen: both well, one silent, the link busy, an engine over both, an engine on each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

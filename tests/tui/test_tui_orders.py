@@ -1,7 +1,5 @@
 """Orders of keys, what is asked first, and what the question names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The other pages, and the keys that work everywhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

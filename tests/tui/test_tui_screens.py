@@ -3,8 +3,6 @@
 Write them anew with SPARKDASH_WRITE_SCREENS=1 and look at the difference before you keep it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

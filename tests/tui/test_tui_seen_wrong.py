@@ -1,7 +1,5 @@
 """Faults that people saw on the dashboard: each once, at the size where it was seen."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lines, frames, sparklines and the memory bar: pure text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

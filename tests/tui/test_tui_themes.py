@@ -1,7 +1,5 @@
 """Themes: contrast, colours for every kind of vision, and what is kept from one start to the next."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

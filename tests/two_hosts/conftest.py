@@ -1,7 +1,5 @@
 """Two hosts with real sshd and podman, made once per test file's worker, and daemons on host a."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ A file in GATES holds it up: `load` before the head serves, `warm` before an ans
 `crash` has the seconds of the load after which the rank crashes.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

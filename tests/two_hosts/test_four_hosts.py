@@ -1,7 +1,5 @@
 """Four hosts behind one switch: two models on the halves, one over all, each rank that dies, and a real vLLM of four ranks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

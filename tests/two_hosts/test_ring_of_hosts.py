@@ -4,8 +4,6 @@ The cables tell the rate of a fast port, which this machine's have not. All host
 image. The opposite host is reached over a neighbour, which forwards. The tests of this file run in their order.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

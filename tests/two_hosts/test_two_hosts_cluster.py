@@ -1,7 +1,5 @@
 """One engine on two hosts, with real ssh and podman: brought up, watched, ended, and nothing of it left on either."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

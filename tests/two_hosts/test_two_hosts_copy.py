@@ -1,7 +1,5 @@
 """Images and weights on their way to the other host, over real ssh and into a real podman."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

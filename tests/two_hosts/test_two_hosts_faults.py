@@ -1,7 +1,5 @@
 """Breaks between two hosts while an engine is under way: named to the user, and cleaned up on both sides."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Figures and memory guard of the other host, over real ssh, with engines in real containers there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

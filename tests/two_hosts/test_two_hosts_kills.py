@@ -1,7 +1,5 @@
 """A daemon killed with SIGKILL in each phase of an engine on two hosts: its successor goes on or cleans up on both."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Nodes over a real sshd: the commands that change them, the doctor, and the link between two hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Variables with secrets reach the containers of both hosts, and no command line, log or error of either."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

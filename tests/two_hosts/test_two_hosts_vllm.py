@@ -4,8 +4,6 @@ The tests of this module share one daemon and run in their order: each begins wh
 compute on this machine's CPU and talk over the hosts' network.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

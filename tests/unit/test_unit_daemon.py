@@ -1,7 +1,5 @@
 """The daemon's own few decisions: its files, accounts of memory, what it records, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import threading

@@ -1,7 +1,5 @@
 """The file of keys: whole or not at all, never a secret in it, and never anybody else's."""
 
-from __future__ import annotations
-
 import errno
 import json
 import stat

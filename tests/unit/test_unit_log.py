@@ -1,7 +1,5 @@
 """The daemon's log, where it cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import sys
 

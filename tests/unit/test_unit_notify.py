@@ -1,7 +1,5 @@
 """Words of the daemon to systemd, through a real datagram socket."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

@@ -1,7 +1,5 @@
 """A run of the tests that is ended in the middle leaves no process, and the next run removes what a killed one left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Secrets are found by their form and by their name, and shown to nobody."""
 
-from __future__ import annotations
-
 import pytest
 
 from sparkdash import redaction

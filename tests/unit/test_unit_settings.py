@@ -1,7 +1,5 @@
 """The owner's settings file: read, listed for screens, changed by a value, and edited while the daemon runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that people write, and those that sparkdash keeps: read whole and bounded, and never waited for."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

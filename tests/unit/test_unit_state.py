@@ -1,7 +1,5 @@
 """The nouns of the domain: the snapshot and how facts move it on, a swap in words, and what loads taught of memory."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

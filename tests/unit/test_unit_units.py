@@ -1,7 +1,5 @@
 """Numbers as people read them, and names in the order in which people count."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

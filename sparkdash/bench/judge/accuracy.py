@@ -1,7 +1,5 @@
 """Right answers to arithmetic: the scorer, an arm's shares, and the test of one arm against another. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum

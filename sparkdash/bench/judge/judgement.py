@@ -5,8 +5,6 @@ Rule 2: the more is compared in one table, the stronger the evidence for each cl
 metric, and the arms over all cells, are one family, judged at the levels of `family`. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Rule: `definition` gives the formula of every column, because the same name (TPO
 different tools. Pure.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import StrEnum

@@ -3,8 +3,6 @@
 Units: rates and ratios as they come; shares and levels 0..1; `alpha` is the two-sided error level. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Rule 3: where much is compared at once each comparison has a level of its own, f
 interval. Who judges several cells gives the levels; else those of the cell's own arms hold. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from enum import StrEnum

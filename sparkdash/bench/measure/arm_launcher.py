@@ -1,7 +1,5 @@
 """Launcher of arms: starts an engine through the daemon, and notes what really ran."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Exclusive lease on the daemon for the length of a run."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress

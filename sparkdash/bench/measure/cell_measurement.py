@@ -5,8 +5,6 @@ Rule 2: a repetition counts as a whole: if one of its concurrent requests does n
 Rule 3: repetitions of an engine that is still warming up do not count, and are repeated once.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """HTTP client of the bench: chats whose pieces are stamped with their arrival, and small untimed questions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -4,8 +4,6 @@ Rule 1: the file is the state. What it lacks is measured; what it has is not mea
 Rule 2: an interrupted launch is started anew. Figures of two engines never mix within a cell, which is atomic.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Rule: tokens are counted by the engine; chunks are never counted as tokens. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Rules by which a request, a repetition of a warming engine, or a whole cell does not count. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

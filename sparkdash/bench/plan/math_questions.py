@@ -6,8 +6,6 @@ none of the first.
 Rule 2: a published version never changes; a correction becomes v3. Questions and results carry the version. Pure.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import struct

@@ -3,8 +3,6 @@
 Rule: no two prompts of a launch begin alike, so that no prefix cache knows one. Pure.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Planning of a run: its arms, the order of launches and cells, its remaining work and time."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets

@@ -4,8 +4,6 @@ A suite of captured requests has their text in a file beside it. A run keeps the
 The hash covers the meaning, not the file: comments and the order of keys do not change it, a cell does.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Sweep over one engine parameter: one profile at several values, and the file with its temporary profiles."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Texts that prompts are made of: generated prose, code, JSON and chat, equal on every machine. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence

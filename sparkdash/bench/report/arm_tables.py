@@ -1,7 +1,5 @@
 """Tables of one arm: context by length, batches, classes of text. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from sparkdash.bench.judge.judgement import ArmFigure

@@ -1,7 +1,5 @@
 """Assembly of a report from the results of a run. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Blocks of a report page: headings, sentences, commands, tables. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -7,8 +7,6 @@ of the comparison, and a reader must know of it.
 Rule 3: an unknown value is neither a difference nor proof of equality. Where it matters, it is flagged. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sparkdash.bench.report.report import ArmReport, ComparisonFlag, Report

@@ -1,7 +1,5 @@
 """Tables of all arms together: each over the baseline, and verdicts with their evidence. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from sparkdash.bench.judge.accuracy import AccuracyGate, AnswerQuality

@@ -1,7 +1,5 @@
 """Output formats of a report: Markdown and the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType

@@ -3,8 +3,6 @@
 A layout may name arms that a run lacks; their rows then show how to fill them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import ValidationError

@@ -4,8 +4,6 @@ Rule 1: one suite, by its hash, and simulated runs apart from real ones. Other r
 Rule 2: nights differ. The merged runs are judged as a screen: a difference is shown and never claimed. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

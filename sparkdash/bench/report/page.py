@@ -1,7 +1,5 @@
 """Page of a report: its tables in order, its conclusion in a sentence. Pure."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Rates in tokens per second, times in seconds, shares 0..1; None was not measured. Pure.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from sparkdash.bench.judge.accuracy import AnswerQuality

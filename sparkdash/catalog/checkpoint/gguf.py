@@ -1,7 +1,5 @@
 """Facts of GGUF files by the metadata of their headers (gguf-py's keys). Every malformed header is a ProfileError."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts of a checkpoint's model: layers and their KV cache, quantization, and the purpose of each tensor. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping

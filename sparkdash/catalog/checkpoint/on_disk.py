@@ -3,8 +3,6 @@
 No weight is read. Standard library alone, Python 3.10: `nodes.programs` ships this module to other boxes.
 """
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

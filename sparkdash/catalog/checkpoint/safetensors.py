@@ -3,8 +3,6 @@
 Every malformed header is a ProfileError; sizes are bounded before anything is read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Blocks on files: call it in a thread where an event loop runs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache

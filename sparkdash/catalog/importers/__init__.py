@@ -1,7 +1,5 @@
 """Importers: other tools' formats become profiles, readable YAML, and a report; no text is run or followed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Profiles from a compose file (Compose specification), one for each service that starts an engine. Pure."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Engine part of a profile, from an engine's command line: its flags, model, drafter and served names."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterator

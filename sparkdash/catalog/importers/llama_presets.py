@@ -1,7 +1,5 @@
 """Profiles from llama.cpp's model presets (tools/server/README.md, "Model presets"), one for each section."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Profiles from a llama-swap configuration, one for each model and peer. `${env.X}` is never looked up."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Profiles from `podman run` and `docker run` command lines, and scripts of them. Only the text is read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Profiles from quadlets, the units of podman-systemd.unit(5). Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 The standard library's shlex forgets which quotes a word had, and variables are not filled in between single quotes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Profile from a sparkrun or eugr recipe (v1 and v2). `env` is never expanded."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

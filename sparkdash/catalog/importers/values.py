@@ -1,7 +1,5 @@
 """Shared parts of the importers: remarks, values of a profile out of words, foreign YAML within limits."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

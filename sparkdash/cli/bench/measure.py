@@ -1,7 +1,5 @@
 """Run a measurement from the command line: plan, confirmation, progress, result, and the box as it was before."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

@@ -1,7 +1,5 @@
 """Texts and documents of a measurement: the plan, the progress bar, the finished run."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from string import ascii_uppercase

@@ -1,7 +1,5 @@
 """Findings of `sparkdash profiles check`, for people and for programs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fetch weights with a progress bar, and print what is missing."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Images of profiles on this box, and the rows of `sparkdash profiles` with the state that says what can be done."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text of `profiles show`. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from textwrap import wrap

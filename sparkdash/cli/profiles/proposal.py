@@ -1,7 +1,5 @@
 """Propose a profile and try it out: the annotated text, the weight facts, and the need."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from textwrap import wrap

@@ -1,7 +1,5 @@
 """Checks of each node and of the link between two: what must be equal, networks, MTU, route, RDMA, firewall. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

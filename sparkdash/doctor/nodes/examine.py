@@ -1,7 +1,5 @@
 """Examination of several boxes: reads what the checks declare, one script per box, and judges it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

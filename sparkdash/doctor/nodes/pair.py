@@ -3,8 +3,6 @@
 Rule: a section that could not be read raises Unreadable, which makes the finding "unknown". Pure.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A section that cannot be read is {"problem": "why"} and keeps none of the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

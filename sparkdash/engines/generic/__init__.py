@@ -1,7 +1,5 @@
 """Any other server that sparkdash starts, by its profile's own description (`server:`). Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Servers that a profile names by their kind (`server: {kind: …}`), each as its own source describes it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Trials: the smallest request that proves that a server's model works, one for each route. Pure."""
 
-from __future__ import annotations
-
 import io
 import json
 import wave

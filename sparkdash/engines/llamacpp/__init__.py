@@ -1,7 +1,5 @@
 """llama.cpp's llama-server, builds of 2025 and 2026. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType

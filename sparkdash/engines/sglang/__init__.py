@@ -1,7 +1,5 @@
 """SGLang, 0.5: `sglang.launch_server`. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil

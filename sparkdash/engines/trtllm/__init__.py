@@ -1,7 +1,5 @@
 """TensorRT-LLM's trtllm-serve, 1.0 to 2026's main. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """vLLM, 0.16 to 0.33: `vllm serve`. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

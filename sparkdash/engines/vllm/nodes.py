@@ -1,7 +1,5 @@
 """vLLM on several nodes: its own launch, one process a node (0.16 and newer), and over Ray. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sparkdash.domain.container import ContainerSpec

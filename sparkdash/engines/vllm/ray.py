@@ -4,8 +4,6 @@ The head's shell ends as the server itself, so that the container's state and lo
 the raylet on its node, which gives up one minute after it lost the head (Ray 2.60). Pure.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

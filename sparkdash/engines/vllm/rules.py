@@ -1,7 +1,5 @@
 """Known mistakes in vLLM's profiles: flags and variables, memory, speculation, several nodes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import Profile

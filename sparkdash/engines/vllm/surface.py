@@ -1,7 +1,5 @@
 """Surface of a vLLM server: metric names, start-up lines, speculation settings. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

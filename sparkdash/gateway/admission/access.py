@@ -1,7 +1,5 @@
 """Access: identifies the caller of a request, and applies the limits of its key."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os

@@ -1,7 +1,5 @@
 """Audit: one line for each change through /api."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -3,8 +3,6 @@
 Rule: an editor's or an app's own pages may call the engines, by an allow-list; no foreign page ever reaches /api. Pure.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """llama-swap's own routes, for its companions: what runs, unloading, and loading by a GET."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sparkdash.domain.engine import EngineState

@@ -3,8 +3,6 @@
 Rule: `context` is the *configured* one, right while a profile is not loaded; unknown values are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any

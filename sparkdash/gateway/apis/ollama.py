@@ -3,8 +3,6 @@
 A chat goes through `passthrough` as an ordinary request; ollama_wire translates both ways.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

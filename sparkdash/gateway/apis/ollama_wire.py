@@ -4,8 +4,6 @@ Keys without a counterpart are left out both ways (`num_ctx`, `template`, a `kee
 Source of the shapes: Ollama's docs/api.md and its Python client 0.6. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping

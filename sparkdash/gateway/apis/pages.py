@@ -1,7 +1,5 @@
 """The page for browsers, and the page that Prometheus reads."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files

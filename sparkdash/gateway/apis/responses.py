@@ -3,8 +3,6 @@
 One file for each response, in one folder; the oldest go first. Rule: a key finds its own responses alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Unloading: a client of Ollama's or llama-swap's API names a model and stops its engine, as far as it may."""
 
-from __future__ import annotations
-
 import asyncio
 
 from sparkdash.domain.swap import SwapCause

@@ -1,7 +1,5 @@
 """The control API as one application: which handler a call belongs to, and what it asks for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from urllib.parse import parse_qs

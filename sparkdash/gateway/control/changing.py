@@ -1,7 +1,5 @@
 """Control routes that change something: which engine runs, measurements, settings, the daemon's life."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from functools import partial

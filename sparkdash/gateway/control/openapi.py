@@ -1,7 +1,5 @@
 """The OpenAPI description of the control API, made from its table when somebody asks for it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

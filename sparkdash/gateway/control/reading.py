@@ -1,7 +1,5 @@
 """Control routes that only read, the recorded past included; but edited profiles are read first."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

@@ -4,8 +4,6 @@ One line of JSON per request, with the keys that are needed to send it again; on
 Rule: only the owner can read the file (0600), and capturing never fails a request.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

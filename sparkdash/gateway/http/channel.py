@@ -3,8 +3,6 @@
 `wire.RequestChannel` is the other implementation: there, bytes go to the socket in the call that brings them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Feed: the bus as server-sent events; a slow reader's own queue overflows, and a snapshot resyncs it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Headers: access by name, and which of them cross the gateway. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,6 @@
 Ids and times are left out, so that equal answers have equal texts. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Rule: a chat stream gets whole chunks only: a bare `event: ping` or a chunk with
 clients. Times and tolerances were measured on 17 clients. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any

@@ -4,8 +4,6 @@ Rule: clients show only `message`, so the hint is in it too. Programs find the h
 tells sparkdash's errors from an engine's. Pure.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ A conversation stays where its prefix is cached. A new one goes to the least bus
 share of them; of equals to the one that comes first in its own order of them (rendezvous hashing). Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence

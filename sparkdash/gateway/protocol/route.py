@@ -3,8 +3,6 @@
 Rule: an unknown path has no route, and the client gets a 404: probing clients take a 200 for a yes. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Rule 2: streams may be cut anywhere. Only whole frames are judged, so the first 
 client can read half a frame. Every other frame is unchanged. Pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

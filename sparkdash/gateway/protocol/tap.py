@@ -11,8 +11,6 @@ Searching bytes is sound: inside a JSON string every quote and every line end is
 five times as long. Pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Dispatch: sends one request to the engine that was granted, in a form that this engine understands."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence

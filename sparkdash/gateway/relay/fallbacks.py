@@ -5,8 +5,6 @@ Rule 2: only the requested profile's own list, in its order; fallbacks of a fall
 Rule 3: a person's decision (stop, cancel) and a mistake in the request are no reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from http import HTTPStatus

@@ -3,8 +3,6 @@
 Rule: neither body nor answer leaves this module but as figures.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Rule: on the hot path a chunk costs one note in the tap and one write, both in t
 log line or lock.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable
 from copy import copy

@@ -4,8 +4,6 @@ The end is published at once. Earlier changes (arrival, place, grant, first toke
 publisher's turn comes, never per chunk.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Rule: thoughts, text and each tool call are items of their own, in the order in which they begin. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field

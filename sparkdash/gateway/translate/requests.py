@@ -1,7 +1,5 @@
 """Requests of /v1/messages and /v1/responses as chats; keys outside a protocol go on unchanged. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """TranslatedResponse: an engine's answer to a chat, read as the answer to the client's own request."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Of a process only files are read that the kernel answers without the process's m
 and a reader hangs with a hanging process: it is read with a time limit, for names alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -6,8 +6,6 @@ of them) are scaled down, and an unclaimed rest is a row of its own. The rest of
 memory that drivers took unreported, on a GB10 the GPU's. NVML's figures per process divide it. Pure.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

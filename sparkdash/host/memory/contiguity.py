@@ -5,8 +5,6 @@ size are read, not assumed: kernels of Sparks have 4 KiB pages and blocks of up 
 up to 512 MiB; x86 ends at 4 MiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from resource import getpagesize

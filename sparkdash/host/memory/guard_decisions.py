@@ -11,8 +11,6 @@ floor sooner than a kill after the next look would take effect. A faster fall is
 before each start protects against it. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Rule: it never asks for a password (`sudo -n`), and no caller waits longer than the deadline.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -4,8 +4,6 @@ Rule: read-only and scoped. `/proc/sys/vm/drop_caches` needs root and drops ever
 right to read a file, drops the clean pages of that file alone, and leaves pages that a process has mapped.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

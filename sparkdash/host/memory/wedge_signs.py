@@ -13,8 +13,6 @@ Available memory alone does not announce a freeze ("wedge"), and neither does an
   (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark PR 54), so little free memory alone is no sign. Pure.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum

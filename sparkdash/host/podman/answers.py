@@ -3,8 +3,6 @@
 Known shapes: podman 4.3.1 as run here; 4.9 and 5 from their sources; docker from its API's documentation. Pure.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import re

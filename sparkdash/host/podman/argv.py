@@ -5,8 +5,6 @@ Never: `--ipc=host` (podman refuses it together with `--shm-size`, and orphans w
 recommends its package; every engine ends on SIGTERM by itself). Pure.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 

@@ -5,8 +5,6 @@
 script, so it imports nothing of sparkdash.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

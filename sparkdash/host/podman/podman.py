@@ -4,8 +4,6 @@
 service, is the same in 4.3 and 5, and a person can repeat it by hand.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping

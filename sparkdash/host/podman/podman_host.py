@@ -1,7 +1,5 @@
 """Box that a podman runs on: its commands, and what its kernel tells of containers' processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping

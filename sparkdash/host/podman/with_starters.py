@@ -1,7 +1,5 @@
 """Podman beside engines that other programs start: those are processes of this box, watched like any other engine."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Mapping
 
 from sparkdash import paths

@@ -4,8 +4,6 @@ Rule: only files that the kernel answers without the process's memory lock. A pr
 that lock, and a reader of its `cmdline` would hang too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

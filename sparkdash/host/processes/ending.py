@@ -1,7 +1,5 @@
 """Waiting for processes of engines and ending them, from the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

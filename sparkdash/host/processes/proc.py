@@ -4,8 +4,6 @@ A process that has ended, or may not be read, is None or left out, as processes 
 Standard library alone, Python 3.10: `nodes.programs` ships this module to other boxes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

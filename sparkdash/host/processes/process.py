@@ -4,8 +4,6 @@ Each leads a session of its own, writes to a file and not to a pipe (engines out
 the state folder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

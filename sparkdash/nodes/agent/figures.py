@@ -4,8 +4,6 @@ The stream is a program that the node's Python reads from its input. It is asked
 the question renews the guard's lease.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Memory guard of a node as seen from here: its lease, its start, and what it did in words."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Ticks: lines that a node's stream of figures sends, and the rates of its links. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pydantic import ConfigDict, ValidationError

@@ -1,7 +1,5 @@
 """NodeWatch: figures and memory guards of all other nodes, for the parts of the daemon that need them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress

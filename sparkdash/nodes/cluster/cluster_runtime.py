@@ -3,8 +3,6 @@
 What runs on this box alone goes straight to the local runtime. DESIGN.md has the reasons.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """End of an engine on several nodes: the first end of its containers, a silent node, a link that is down."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Group logs: one log of an engine on several nodes; a worker's lines begin with the name of its node in brackets."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

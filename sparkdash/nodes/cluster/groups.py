@@ -3,8 +3,6 @@
 A silent node's list is None: nothing is concluded from what is not seen there. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

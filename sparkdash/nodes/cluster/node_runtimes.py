@@ -1,7 +1,5 @@
 """Node runtimes: protocol of the containers and forwarded ports on other nodes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

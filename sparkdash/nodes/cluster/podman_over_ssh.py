@@ -1,7 +1,5 @@
 """Podman of another node: the same runtime as here, with its commands over ssh."""
 
-from __future__ import annotations
-
 import errno
 import os
 from asyncio.subprocess import Process

@@ -1,7 +1,5 @@
 """Removal of containers on all nodes: an engine's stop, what waits for a silent node, what belongs to no engine."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Commands of a copy over ssh connections of their own, with their progress and their end. Blocking."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

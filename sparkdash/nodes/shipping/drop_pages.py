@@ -4,8 +4,6 @@ Standard library alone, Python 3.10. Reason: after 130 GB came by rsync, engines
 cached pages while loading. A sender that is not heard for SILENCE_S is gone.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import time

@@ -5,8 +5,6 @@ folder PART beside it. Files of equal size and time are equal. Of equal size onl
 its checksum, any other file is hashed on both boxes, and equal ones get equal times, so that each is hashed once.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Connection to one node: calls, streams and forwarded ports over multiplexed ssh."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import contextlib

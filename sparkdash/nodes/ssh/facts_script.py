@@ -3,8 +3,6 @@
 Standard library alone, Python 3.10.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Life of one node's connection: made, lost, refused, and tried again; its state and facts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

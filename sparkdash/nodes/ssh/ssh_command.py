@@ -4,8 +4,6 @@ The user's own ssh_config counts for what is not named here: host names, identit
 compared with a known_hosts file of ours alone, under the node's name, so that no other file can vouch for a box. Pure.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -3,8 +3,6 @@
 ssh ends with 255 for every failure of its own. A remote command's own 255 is marked by `ssh_command.remote`. Pure.
 """
 
-from __future__ import annotations
-
 import re
 
 from sparkdash.domain.node import Node

@@ -15,8 +15,6 @@ memory until boxes died. Therefore:
   it fails, the profile is parked again at once. Pure.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Mapping

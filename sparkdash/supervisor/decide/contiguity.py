@@ -6,8 +6,6 @@ box of 121 GiB. No figure was published for smaller loads: theirs are in proport
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

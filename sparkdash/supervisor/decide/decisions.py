@@ -1,7 +1,5 @@
 """Decisions that follow from the records after every move: grants, and swaps that begin or are called off. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 

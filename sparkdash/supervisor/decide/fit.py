@@ -13,8 +13,6 @@ were never measured is not known. Then room is made, and the look at the box bef
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

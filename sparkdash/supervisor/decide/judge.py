@@ -17,8 +17,6 @@ The thresholds are those of reports about vLLM, SGLang and llama.cpp on GB10 and
 GB10 by us. vLLM has no time-out of its own on one GPU; SGLang and TensorRT-LLM end themselves after 300 s. Pure.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, auto
 

@@ -3,8 +3,6 @@
 A move is imperative or past tense (what came in); an effect is an order to the actor (what must be done). Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ evict, the one whose evictions cost least. Of several numbers of nodes the large
 else the largest that stops no pinned and no busy engine. A node without a box (silent, refused) is no place. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

@@ -11,8 +11,6 @@ Rule 4: a request evicts an engine that somebody used only once it has waited `S
 Rule 5: `max_wait_s` ends all three. Nobody is refused for having waited: that would throw its place away. Pure.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

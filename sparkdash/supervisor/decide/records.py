@@ -1,7 +1,5 @@
 """Records of the scheduler: tickets, leases, residents and pending swaps, with small questions about them. Pure."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

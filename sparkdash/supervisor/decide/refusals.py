@@ -1,7 +1,5 @@
 """Refusals: the errors that tell a request why it is not served. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from sparkdash.domain.cluster import ASSUMED, Cables, Topology, groups

@@ -14,8 +14,6 @@ Here is what each move changes of the records; `decisions` has what follows afte
   nobody has used for long, and none that is pinned. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

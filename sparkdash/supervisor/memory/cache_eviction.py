@@ -5,8 +5,6 @@ a load would meet a full cache (it fills with blocks too small for the GPU's dri
 where the owner wants that after each stop. Never a file that an engine uses or that loads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -15,8 +15,6 @@ several nodes needs on each what it took of the one where it took most.
 Rule: a figure that may be another engine's is not learned from. A load is weighed in the background and never waits.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ The order is from what costs least: cached weights that no engine uses, then tho
 again from the disk), then all caches and compaction, as root, where the owner installed the memory helper.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress

@@ -4,8 +4,6 @@ Only for loaders that read through the cache, and only as much as fits beside th
 engine's own need later. The guard's warning ends it, and lets go of what was read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

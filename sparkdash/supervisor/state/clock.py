@@ -1,7 +1,5 @@
 """Time, handed in, so that tests own it; and awaiting work within a limit of it, or to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable

@@ -4,8 +4,6 @@
 may kill, what follows from its reports, and their words.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 The actor and its transitions write it; everyone else reads frozen values.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping

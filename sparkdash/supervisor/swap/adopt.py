@@ -1,7 +1,5 @@
 """Containers that are there already: ours of an earlier daemon are adopted or removed; foreign ones are only shown."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Attached servers: whether one answers, its name of the model, and those in use, kept over restarts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -9,8 +9,6 @@ vLLM (0.32) writes blocks as it computes them, and finds them again by the hash 
 knows a model by its path alone: both are done here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -7,8 +7,6 @@ under way. No progress is a line that only repeats (vLLM's "No available shared 
 seconds"), nor processor time: an engine that hangs spins.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable

@@ -4,8 +4,6 @@ On a GB10 memory has come back minutes after a container was gone, sometimes nev
 miscounts what is free (vLLM aborts when free memory grows while it profiles).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence

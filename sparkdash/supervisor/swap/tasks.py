@@ -1,7 +1,5 @@
 """Swap tasks: each transition under way as a task, and the records written at its end."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping

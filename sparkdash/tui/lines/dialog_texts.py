@@ -1,7 +1,5 @@
 """Texts of the dialogs: questions, errors, findings, commands. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

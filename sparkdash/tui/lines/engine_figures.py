@@ -3,8 +3,6 @@
 Rule: figures keep their column whatever their size.
 """
 
-from __future__ import annotations
-
 from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
 from sparkdash.domain.metric import EngineSample, Figure, Metric
 from sparkdash.domain.phrases import about, repair_text, state_text, step_text

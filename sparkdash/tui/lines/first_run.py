@@ -1,7 +1,5 @@
 """Lines of a box where nothing runs: what can be done first, one key each. Pure."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from sparkdash.domain.node import Status

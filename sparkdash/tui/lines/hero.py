@@ -4,8 +4,6 @@ Rule: a line is drawn only where it speaks of the same thing as the figure, one 
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple

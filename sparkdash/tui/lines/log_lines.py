@@ -1,7 +1,5 @@
 """Lines of engines' logs as time, level and text, and the engines' figures as columns. Pure."""
 
-from __future__ import annotations
-
 import re
 
 from sparkdash.tui.text import EMPTY, Line, Style, styled

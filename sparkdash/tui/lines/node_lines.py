@@ -3,8 +3,6 @@
 Rule: figures of a silent node are drawn dim beside their age and the reason, never as if they were of now. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Rule: the bar spans the whole swap and never falls; the stage's own share stands beside it. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sparkdash.domain.phrases import (

@@ -3,8 +3,6 @@
 Rule: every state has a glyph and a word, so that nothing depends on colour. Pure.
 """
 
-from __future__ import annotations
-
 from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.memory import Basis
 from sparkdash.domain.phrases import time_left, waiting_on

@@ -1,7 +1,5 @@
 """The box page: who holds the memory of the daemon's box, what its doctor found, its power and clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial

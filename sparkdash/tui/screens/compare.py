@@ -4,8 +4,6 @@ Rule: an idle box is not asked. A report is read when the cursor reaches its row
 gaps, this page is visible and the daemon has news.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar

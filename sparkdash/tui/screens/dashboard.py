@@ -1,7 +1,5 @@
 """The dashboard page: one large engine, the others, memory, GPU, requests; in two columns also what was before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace

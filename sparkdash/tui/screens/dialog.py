@@ -1,7 +1,5 @@
 """Dialogs: a question before something is stopped, a text to read, a plan to begin; and the palette of commands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar

@@ -3,8 +3,6 @@
 Rule: the keys come from the bindings, the definitions of figures come from `domain.metric`. Pure.
 """
 
-from __future__ import annotations
-
 from sparkdash.domain.metric import METRICS, Metric
 from sparkdash.tui.history import STEP_S
 from sparkdash.tui.text import EMPTY, Line, Style, styled, wrap

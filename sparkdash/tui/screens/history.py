@@ -3,8 +3,6 @@
 Rule: a hidden page reads nothing; a chart that ends now is read again at most once per bucket.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import ClassVar

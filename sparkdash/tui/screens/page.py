@@ -1,7 +1,5 @@
 """Base of all pages: title bar, notice row, search field and footer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar
 

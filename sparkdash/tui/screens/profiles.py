@@ -1,7 +1,5 @@
 """The profiles page: choose, switch, mark A and B, pull, release, and explain a profile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 Rule: nothing is sent before the plan of exactly this choice was shown.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """The settings page: every key of config.toml with its value, default and meaning; changes are written at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar

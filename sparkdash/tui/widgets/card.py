@@ -1,7 +1,5 @@
 """The engine card: the large figure of an engine with its chart, the swap under way, the failure, or advice."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from textual import events

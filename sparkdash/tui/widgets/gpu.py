@@ -3,8 +3,6 @@
 Rule: figures that a GB10 does not support keep their place with "-".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sparkdash.domain.metric import Gpu, Memory

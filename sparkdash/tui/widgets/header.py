@@ -3,8 +3,6 @@
 Rule: a lost link is a state in the title bar, not an error.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import lru_cache

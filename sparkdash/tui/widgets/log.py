@@ -3,8 +3,6 @@
 Rule: pausing stops the display, not the reading; a hidden log is not read.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from typing import ClassVar, NamedTuple

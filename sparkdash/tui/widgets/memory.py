@@ -3,8 +3,6 @@
 Rule: an engine's unknown share is not guessed; it is part of "engines + other".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain

@@ -3,8 +3,6 @@
 Rule: `draw` depends only on the view, the size and the panel's own fields; it is called at most once per paint.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile, zip_longest

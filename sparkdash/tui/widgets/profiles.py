@@ -1,7 +1,5 @@
 """Table of the profiles as a tree of families, and the details of the one under the cursor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby

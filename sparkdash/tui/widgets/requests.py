@@ -3,8 +3,6 @@
 Rule: figures missing in the engine's usage are "-"; nothing is counted from chunks.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

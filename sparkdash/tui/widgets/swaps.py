@@ -1,7 +1,5 @@
 """Table of the ended swaps, and the notices."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Rule: the cursor stays on its row (by key) while rows come and go around it; a l
 moves in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property

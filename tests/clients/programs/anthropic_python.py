@@ -1,7 +1,5 @@
 """anthropic-python: messages."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """langchain-openai: chat, then responses."""
 
-from __future__ import annotations
-
 import json
 from functools import reduce
 from operator import add

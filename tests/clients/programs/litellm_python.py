@@ -1,7 +1,5 @@
 """litellm's client: chat."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

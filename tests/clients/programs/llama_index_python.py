@@ -1,7 +1,5 @@
 """LlamaIndex: chat, through its OpenAI-like model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The one tool of the programs here: it reads a file. With the arguments that they are called with: ACT BASE MODEL ASK."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """openai-python: chat, then responses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import note

@@ -1,7 +1,5 @@
 """A box in memory: its containers, whose engines are small HTTP servers on real ports, and its figures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

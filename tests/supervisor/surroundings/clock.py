@@ -1,7 +1,5 @@
 """Time in the test's hand."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """A scheduler whose time stands still, with shorthands to feed it moves and read its effects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sparkdash.domain.memory import Basis, Need, Term

@@ -1,7 +1,5 @@
 """Drawing of a state at several sizes: one app, resized."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Every state of which the screens are agreed on, by its name."""
 
-from __future__ import annotations
-
 import states_pages
 import states_serving
 import states_trouble

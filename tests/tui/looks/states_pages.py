@@ -1,7 +1,5 @@
 """States of the other pages and of the dialogs above them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from screen_shots import State

@@ -1,7 +1,5 @@
 """States of the dashboard while engines serve: one to four of them, with and without figures, requests and marks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from screen_shots import State

@@ -1,7 +1,5 @@
 """States of the dashboard while something loads, fails, is held back, or cannot be reached."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from screen_shots import State
