@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from socket import AF_INET, AF_INET6, socket
@@ -362,6 +364,27 @@ async def test_a_followed_log_ends_with_its_key(locked: Locked) -> None:
         keyring.revoke_key(locked.path, "one")
         lines.put_nowait("second")
         assert [piece async for piece in pieces] == []
+
+
+ASK_AS_ANOTHER = """
+import encodings.idna, os, sys, urllib.error, urllib.request
+os.setuid(65534)
+for method, path in (("POST", "/api/stop"), ("POST", "/api/shutdown"), ("GET", "/api/state"), ("GET", "/v1/models")):
+    asked = urllib.request.Request(sys.argv[1] + path, b"{}" if method == "POST" else None, method=method)
+    asked.add_header("Content-Type", "application/json")
+    try:
+        print(urllib.request.urlopen(asked).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+async def test_another_user_of_the_box_may_use_models_and_not_control_it(house: Any) -> None:
+    """Over TCP, while no key exists: nobody else stops engines or ends the daemon."""
+    asking = await asyncio.create_subprocess_exec(sys.executable, "-c", ASK_AS_ANOTHER, house.base, stdout=PIPE)
+    told, _ = await asking.communicate()
+    assert (told.split(), house.supervisor.calls, house.done) == ([b"403", b"403", b"403", b"200"], [], [])
 
 
 async def test_control_over_tcp_is_for_the_daemons_own_user(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,6 +241,33 @@ def test_a_deadline_may_be_moved_either_way() -> None:
     assert passed == [50]
 
 
+async def test_requests_that_say_the_same_share_a_head() -> None:
+    """But for their length; and whoever says anything else gets another."""
+    heads: list[Any] = []
+    lengths: list[Any] = []
+
+    async def serve(own: RequestChannel) -> None:
+        heads.append(own.head)
+        lengths.append(own.length)
+        own.start(200, EMPTY)
+        own.finish(b"")
+
+    client = Client(serve)
+    for first, headers, body in (
+        (b"POST /a", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
+        (b"POST /a", b"X: 1\r\ncontent-length: 2\r\n", b"xx"),
+        (b"POST /b", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
+        (b"PUT /b", b"X: 1\r\nContent-Length: 1\r\n", b"x"),
+        (b"PUT /b", b"X: 2\r\nContent-Length: 1\r\n", b"x"),
+        (b"PUT /b", b"X: 2\r\nX: 2\r\n", b""),
+    ):
+        await client.says(b"%b HTTP/1.1\r\nHost: h\r\n%b\r\n%b" % (first, headers, body))
+    await client.leaves()
+    assert lengths == [b"1", b"2", b"1", b"1", b"1", None]
+    assert heads[0] is heads[1]
+    assert len({id(head) for head in heads}) == 5
+
+
 async def test_a_client_that_goes_back_to_http_1_0_is_answered_so() -> None:
     """The same request, but for the version, which knows no chunks (RFC 9112 section 6.1): the connection's end is the answer's."""
     client = Client(by_line(200, [], [b"ab"]))
