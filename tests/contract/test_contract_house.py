@@ -67,7 +67,7 @@ def test_a_file_is_one_subject(modules: dict[str, house.Module]) -> None:
 
 def test_the_head_of_a_file_is_short(modules: dict[str, house.Module]) -> None:
     """Docstring and imports: a house of few large files has few heads."""
-    assert sum(m.head_lines for m in modules.values()) <= 0.092 * sum(m.lines for m in modules.values())
+    assert sum(m.head_lines for m in modules.values()) <= 0.086 * sum(m.lines for m in modules.values())
 
 
 def test_functions_are_short(modules: dict[str, house.Module]) -> None:
