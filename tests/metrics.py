@@ -1,6 +1,6 @@
 """How easy the source tree is to read, in figures: `make metrics`.
 
-Prints lines, files and functions by size, Protocols, modules per folder, class names defined more than once, docstrings that open with a pronoun, long lines, circles of imports
+Prints lines, files and functions by size, Protocols, modules per folder, class names defined more than once, docstrings that open with a pronoun, circles of imports
 and long parameter lists. `--list NAME` shows the places behind one figure.
 """
 
@@ -29,7 +29,6 @@ def measure() -> dict[str, list[str]]:
         "folders-over-25": [f"{name}: {count} modules" for name, count in folders if count > house.FOLDER_LIMIT],
         "shared-classes": [f"{n}: {', '.join(where)}" for n, where in house.shared_class_names(modules).items()],
         "pronouns": [f"{n}: {line}" for n, lines in house.pronoun_docstrings(modules).items() for line in lines],
-        "long-lines": [f"{n}: {c}" for n, c in house.long_lines(modules).items() for _ in range(c)],
         "circles": [" <-> ".join(names) for names in house.circles(house.imports(modules))],
         "impure": house.impurities(modules),
         "parameters": [f"{each.parameters} {each.place}" for each in greedy],
@@ -64,7 +63,6 @@ def sizes(modules: Mapping[str, house.Module], found: Mapping[str, list[str]]) -
 def summary(found: Mapping[str, list[str]]) -> str:
     """Format a line per figure, with the number of things it is counted over."""
     modules = house.read_tree(ROOT / "sparkdash")
-    text = "\n".join(module.text for module in modules.values())
     folders = house.modules_per_folder(modules)
     largest = max(folders, key=lambda name: folders[name])
     classes = len({name for module in modules.values() for name in module.public_classes()})
@@ -79,7 +77,6 @@ def summary(found: Mapping[str, list[str]]) -> str:
         ),
         ("class names in several files", f"{len(found['shared-classes'])} of {classes}"),
         ("docstrings that open with a pronoun", f"{len(found['pronouns'])} of {docstrings}"),
-        ("lines over 120 characters", f"{len(found['long-lines'])} of {text.count(chr(10))}"),
         ("circles of imports, types included", str(len(found["circles"]))),
         (f"functions with more than {house.PARAMETERS} parameters", str(len(found["parameters"]))),
     ]

@@ -170,11 +170,7 @@ def replica_names(profiles: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def summarize(
-    profile: Profile,
-    adapter: EngineAdapter,
-    need: Need | None = None,
-    *,
-    sees: bool | None = None,
+    profile: Profile, adapter: EngineAdapter, need: Need | None = None, *, sees: bool | None = None
 ) -> ProfileSummary:
     """Summarize a profile for a list, with its best published decode rate, else whole-request rate.
 

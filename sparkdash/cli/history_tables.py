@@ -84,13 +84,7 @@ PAGE = 1_000
 
 
 def ask_history(
-    daemon: Client,
-    by: str,
-    period: AskedPeriod,
-    *,
-    profile: str | None,
-    client: str | None,
-    whole: bool,
+    daemon: Client, by: str, period: AskedPeriod, *, profile: str | None, client: str | None, whole: bool
 ) -> HistoryTable:
     """Ask for requests added up `by` a key, or for a list. `whole`: all of the period."""
     since, until = period.since, period.until

@@ -202,9 +202,7 @@ def _refuse_foreign_file(path: Path) -> None:
 
     if path.exists() and not systemd.ours(read_small_file(path).decode(errors="replace")):
         raise HostError(
-            f"{path} was not written by sparkdash.",
-            code="unit_not_ours",
-            hint="Read it, and move it away first.",
+            f"{path} was not written by sparkdash.", code="unit_not_ours", hint="Read it, and move it away first."
         )
 
 

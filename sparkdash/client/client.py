@@ -127,10 +127,7 @@ class AsyncClient(ControlApi):
     ) -> LeaseGranted:
         """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token."""
         granted = await self.lease(
-            holder=holder,
-            token=self._http.headers.get(LEASE_HEADER),
-            expected_s=expected_s,
-            measuring=measuring,
+            holder=holder, token=self._http.headers.get(LEASE_HEADER), expected_s=expected_s, measuring=measuring
         )
         self._http.headers[LEASE_HEADER] = granted.token
         return granted

@@ -175,11 +175,7 @@ IO_URING = "/proc/sys/kernel/io_uring_disabled"
 """0: everybody may use it; 1: a group; 2: nobody. Kernels before 6.6 have no such file."""
 
 
-@check(
-    "io-uring",
-    "Quick loaders can use io_uring where a profile asks for it.",
-    reads=(IO_URING, *SECCOMP),
-)
+@check("io-uring", "Quick loaders can use io_uring where a profile asks for it.", reads=(IO_URING, *SECCOMP))
 def io_uring(readings: Readings) -> Iterator[CheckResult]:
     disabled = (readings.file(IO_URING) or "0").strip()
     default = next((path for path in SECCOMP if readings.file(path)), None)

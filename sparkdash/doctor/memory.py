@@ -28,8 +28,7 @@ def memory(readings: Readings) -> Iterator[CheckResult]:
     found = parse_meminfo(readings.file(MEMINFO) or "")
     if huge := found.get("HugePages_Total", 0) * found.get("Hugepagesize", 0):
         yield warn(
-            f"{gib(huge)} are kept as huge pages, which no engine uses ({MEMINFO}).",
-            "sudo sysctl vm.nr_hugepages=0",
+            f"{gib(huge)} are kept as huge pages, which no engine uses ({MEMINFO}).", "sudo sysctl vm.nr_hugepages=0"
         )
     yield against_reserve(found, readings.settings, "`sparkdash status` shows what holds it.")
 
@@ -184,12 +183,7 @@ BUDDYINFO, VMSTAT = "/proc/buddyinfo", "/proc/vmstat"
 WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
 
 
-@check(
-    "contiguity",
-    "Large free blocks, which the GPU's driver needs.",
-    reads=(BUDDYINFO, VMSTAT, MEMINFO),
-    gpu=True,
-)
+@check("contiguity", "Large free blocks, which the GPU's driver needs.", reads=(BUDDYINFO, VMSTAT, MEMINFO), gpu=True)
 def blocks(readings: Readings) -> Iterator[CheckResult]:
     """Judge the free blocks against the largest load that fits into the available memory."""
     seen = host.parse_contiguity(readings.file(BUDDYINFO) or "", readings.file(VMSTAT) or "", readings.page_size)
@@ -213,7 +207,7 @@ def _judged(readings: Readings, seen: Contiguity) -> CheckResult:
     if seen.free_bytes < wanted.blocks * BLOCK:
         return note(
             f"{about} ({BUDDYINFO}). Most of the {gib(available)} available is page cache. Weights leave it before a "
-            f"load, which needs {wanted.blocks} blocks.",
+            f"load, which needs {wanted.blocks} blocks."
         )
     shortage = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
     return warn(

@@ -124,10 +124,7 @@ def read_profiles(settings: Settings) -> ProfilesSeen:
     found = catalog.load_catalog(settings.profile_folders())
     levels = [one.level for one in findings(found)]
     return ProfilesSeen(
-        len(found.profiles),
-        len(found.problems),
-        levels.count(Severity.ERROR),
-        levels.count(Severity.WARNING),
+        len(found.profiles), len(found.problems), levels.count(Severity.ERROR), levels.count(Severity.WARNING)
     )
 
 

@@ -268,11 +268,7 @@ def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str | None:
 
 def _unknown(lines: Sequence[str], raised: str | None, exit_code: int | None, who: str) -> tuple[str, str, str]:
     if raised:
-        return (
-            "engine_crash",
-            f"{who} died: {detail(raised)}",
-            "The whole log is under `sparkdash logs {profile}`.",
-        )
+        return ("engine_crash", f"{who} died: {detail(raised)}", "The whole log is under `sparkdash logs {profile}`.")
     if found := _on_several_nodes(lines):
         return found
     if line := _last(lines, _PROCESS_DIED):

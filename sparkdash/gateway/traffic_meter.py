@@ -256,12 +256,7 @@ class MeteredRequest:
             self._points = [*self._points[1 - POINTS :], (now, tokens)]
         silent = None if heard is None else max(0.0, now - heard)
         return LiveRequest(
-            profile=self.profile,
-            output_tokens=tokens,
-            estimated=estimated,
-            tok_s=rate,
-            rate_s=covers,
-            silent_s=silent,
+            profile=self.profile, output_tokens=tokens, estimated=estimated, tok_s=rate, rate_s=covers, silent_s=silent
         )
 
     def gained(self, tokens: int | None) -> float:

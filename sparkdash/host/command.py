@@ -107,11 +107,7 @@ def _environment(variables: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 async def run_command(
-    argv: Sequence[str],
-    *,
-    deadline_s: float | None,
-    env: Mapping[str, str] | None = None,
-    stdin: bytes | None = None,
+    argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> CommandResult:
     """Run a program to its end. `deadline_s` None means no deadline, `env` None our own environment.
 

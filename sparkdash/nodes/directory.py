@@ -19,14 +19,7 @@ from sparkdash.nodes.boxes import Box, refuse_known_box
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link_liveness import Reach, called
 from sparkdash.nodes.node_file import NodeTable
-from sparkdash.nodes.shared_links import (
-    cable_ends,
-    chosen_links,
-    common_links,
-    differences,
-    find_cables,
-    twin_devices,
-)
+from sparkdash.nodes.shared_links import cable_ends, chosen_links, common_links, differences, find_cables, twin_devices
 from sparkdash.nodes.ssh import ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, MonitorInputs, NodeMonitor

@@ -96,9 +96,7 @@ def refuse_taken_name(name: str, nodes: NodeTable) -> None:
     """Raise AdmissionError (node_name_taken) for a name that this box or another node has."""
     if name == LOCAL:
         raise AdmissionError(
-            f"{LOCAL!r} is the name of this box.",
-            code="node_name_taken",
-            hint="Choose another name, such as spark2.",
+            f"{LOCAL!r} is the name of this box.", code="node_name_taken", hint="Choose another name, such as spark2."
         )
     if any(node.name == name for node in nodes):
         raise AdmissionError(

@@ -89,9 +89,7 @@ def loading(
         yield BootLine(0.82 + 0.14 * share, text, 1.0, bar=True)
     graphs = f"Graph capturing finished in {0.14 * load_s:.0f} secs, took 0.62 GiB"
     yield from _lines(
-        (0.96, WORKER, f"[gpu_model_runner.py:5100] {graphs}"),
-        (0.98, CORE, f"[core.py:402] {warmed}"),
-        memory=1.0,
+        (0.96, WORKER, f"[gpu_model_runner.py:5100] {graphs}"), (0.98, CORE, f"[core.py:402] {warmed}"), memory=1.0
     )
 
 

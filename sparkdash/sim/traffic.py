@@ -78,13 +78,7 @@ class Conversation:
 class Traffic:
     """Simulated clients of one gateway. `url` is its base with /v1."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        habits: tuple[ClientHabit, ...] = HABITS,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
+    def __init__(self, url: str, *, habits: tuple[ClientHabit, ...] = HABITS, sleep: Sleep = asyncio.sleep) -> None:
         self._url = url.rstrip("/")
         self._habits = habits
         self._sleep = sleep

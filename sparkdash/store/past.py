@@ -64,8 +64,7 @@ def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> Past
     more = len(rows) > asked.limit
     rows = rows[: asked.limit]
     return PastRequests(
-        requests=tuple(parse_request(row[2:]) for row in rows),
-        next=f"{rows[-1][1]!r}:{rows[-1][0]}" if more else None,
+        requests=tuple(parse_request(row[2:]) for row in rows), next=f"{rows[-1][1]!r}:{rows[-1][0]}" if more else None
     )
 
 
@@ -155,8 +154,7 @@ def _figures(database: sqlite3.Connection) -> dict[str, Figures]:
     for profile, rate, ttft, at in newest:
         rates.setdefault(profile, []).append((rate, ttft, at))
     bests = database.execute(
-        "SELECT profile, max(decode_tok_s) FROM requests WHERE state = ? GROUP BY profile",
-        (RequestState.DONE.value,),
+        "SELECT profile, max(decode_tok_s) FROM requests WHERE state = ? GROUP BY profile", (RequestState.DONE.value,)
     )
     loads = dict(database.execute("SELECT profile, stage_s FROM swaps WHERE outcome = 'done' ORDER BY rowid"))
     return {

@@ -196,10 +196,7 @@ class SignalReader:
     """Looks at engines. `held` counts what an engine holds of ours."""
 
     def __init__(
-        self,
-        tools: Tools,
-        held: Callable[[Engine], HeldRequests],
-        figures: Callable[[str], EngineFigures | None],
+        self, tools: Tools, held: Callable[[Engine], HeldRequests], figures: Callable[[str], EngineFigures | None]
     ) -> None:
         self._tools = tools
         self._held = held

@@ -62,8 +62,7 @@ def parse_slots(body: bytes | str) -> Slots | None:
     contexts = [_count(row.get("n_ctx")) for row in rows]
     busy = [_slot(row, place) for place, row in enumerate(rows) if row.get("is_processing")]
     return Slots(
-        {slot.task: slot for slot in busy},
-        None if None in contexts else sum(tokens or 0 for tokens in contexts),
+        {slot.task: slot for slot in busy}, None if None in contexts else sum(tokens or 0 for tokens in contexts)
     )
 
 

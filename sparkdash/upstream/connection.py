@@ -206,10 +206,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
     """
 
     def __init__(
-        self,
-        where: str,
-        on_lost: Callable[[EngineConnection], object],
-        on_over: Callable[[EngineConnection], object],
+        self, where: str, on_lost: Callable[[EngineConnection], object], on_over: Callable[[EngineConnection], object]
     ) -> None:
         super().__init__()
         self.where = where
@@ -261,12 +258,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self._take = self._error = None
 
     async def ask(
-        self,
-        head: bytes,
-        body: bytes,
-        bodiless: bool = False,
-        called: str | None = None,
-        upgrades: bool = False,
+        self, head: bytes, body: bytes, bodiless: bool = False, called: str | None = None, upgrades: bool = False
     ) -> None:
         """Send a request and wait for the head of its answer; left early, the connection is cut.
 

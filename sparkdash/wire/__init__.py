@@ -5,12 +5,7 @@ is a function that is handed each request's RequestChannel.
 """
 
 from sparkdash.wire.connection import ClientConnection, ConnectionLimit, ServerState
-from sparkdash.wire.request_channel import (
-    RequestChannel,
-    ResponseHeaders,
-    UpgradedConnection,
-    by_name,
-)
+from sparkdash.wire.request_channel import RequestChannel, ResponseHeaders, UpgradedConnection, by_name
 
 __all__ = [
     "ClientConnection",

@@ -379,10 +379,7 @@ def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: Fak
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (("use", "new"), "the swap continues. `sparkdash cancel` cancels it."),
-        (("stop",), "the engine keeps stopping."),
-    ],
+    [(("use", "new"), "the swap continues. `sparkdash cancel` cancels it."), (("stop",), "the engine keeps stopping.")],
     ids=["use", "stop"],
 )
 def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon, words: tuple[str, ...], said: str) -> None:

@@ -84,12 +84,7 @@ class Client:
 
 def program(file: str) -> dict[Act, Argv]:
     """A program of ours that uses a library; the one tool that it offers takes a path."""
-    prompts = {
-        Act.STREAM: SHORT,
-        Act.TOOLS: called("read_note", "path", NOTE),
-        Act.CANCEL: LONG,
-        Act.WHOLE: SHORT,
-    }
+    prompts = {Act.STREAM: SHORT, Act.TOOLS: called("read_note", "path", NOTE), Act.CANCEL: LONG, Act.WHOLE: SHORT}
 
     def argv(act: Act) -> Argv:
         how = Act.STREAM if act is Act.CANCEL else act

@@ -30,7 +30,6 @@ PRONOUNS = frozenset({
 })
 # fmt: on
 """First words that name nothing a reader can see."""
-LONG_LINE = 120
 PARAMETERS = 8
 FOLDER_LIMIT = 25
 """Modules in one folder; a reader takes in no more names at once."""
@@ -168,12 +167,6 @@ def pronoun_docstrings(modules: Mapping[str, Module]) -> dict[str, list[str]]:
 
 def _is_pronoun(line: str) -> bool:
     return line.split()[0].strip(",.:;").partition("'")[0].lower() in PRONOUNS
-
-
-def long_lines(modules: Mapping[str, Module]) -> dict[str, int]:
-    """Number of lines over 120 characters, by module."""
-    counted = {n: sum(len(line) > LONG_LINE for line in m.text.splitlines()) for n, m in modules.items()}
-    return {name: count for name, count in counted.items() if count}
 
 
 def modules_per_folder(modules: Mapping[str, Module]) -> dict[str, int]:

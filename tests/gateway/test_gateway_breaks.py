@@ -269,8 +269,7 @@ async def test_a_request_whose_engine_is_lost_before_the_first_byte_waits_for_th
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "headers"),
-    [(cut_by_a_swap(), 503, {"retry-after": "10"}), (stuck(), 502, {})],
+    ("reason", "status", "headers"), [(cut_by_a_swap(), 503, {"retry-after": "10"}), (stuck(), 502, {})]
 )
 async def test_a_request_that_loses_two_engines_is_told(
     house: Any, reason: EngineError | UpstreamError, status: int, headers: dict[str, str]

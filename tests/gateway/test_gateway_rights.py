@@ -158,11 +158,7 @@ async def test_an_error_names_no_folder_of_evidence_to_a_key_for_some_models(cal
 async def test_a_name_that_is_near_another_models_is_no_way_to_learn_of_it(callers: Callers) -> None:
     """The hint names what the key may use, where it would name what is near, or all there are."""
     for word in ("bet", "zzz"):
-        for method, path in (
-            ("GET", "/v1/models/NAME"),
-            ("POST", "/api/show"),
-            ("POST", "/v1/chat/completions"),
-        ):
+        for method, path in (("GET", "/v1/models/NAME"), ("POST", "/api/show"), ("POST", "/v1/chat/completions")):
             status, told = await callers.ask("some", method, path, word)
             assert (status, "beta" in told) == (404, False), told
 

@@ -22,10 +22,7 @@ class Client:
     """One connection to an application, whose tasks run to their end with `rest`."""
 
     def __init__(
-        self,
-        app: Any,
-        protocol: Callable[..., Any] = ClientConnection,
-        server: ServerState | None = None,
+        self, app: Any, protocol: Callable[..., Any] = ClientConnection, server: ServerState | None = None
     ) -> None:
         server = server or ServerState(app)
         self.tasks = server.tasks
@@ -291,10 +288,7 @@ async def test_a_header_that_comes_more_than_once_is_one_list() -> None:
     await client.says(b"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nB: 2\r\nx-a: 3\r\n\r\n")
     await client.leaves()
     assert seen == [
-        (
-            [(b"host", b"h"), (b"x-a", b"1"), (b"b", b"2"), (b"x-a", b"3")],
-            {b"host": b"h", b"x-a": b"1, 3", b"b": b"2"},
-        )
+        ([(b"host", b"h"), (b"x-a", b"1"), (b"b", b"2"), (b"x-a", b"3")], {b"host": b"h", b"x-a": b"1, 3", b"b": b"2"})
     ]
 
 

@@ -28,11 +28,7 @@ def test_each_recorded_request_becomes_the_chat_that_an_engine_would_get() -> No
         said = json.dumps(chat.body["messages"])
         texts = [text for text in _texts(one["body"]) if text]
         assert [text for text in texts if json.dumps(text)[1:-1] not in said.replace("\\\\", "\\")] == [], one["case"]
-        given = {tool.get("type") for tool in one["body"].get("tools") or ()} - {
-            None,
-            "function",
-            "namespace",
-        }
+        given = {tool.get("type") for tool in one["body"].get("tools") or ()} - {None, "function", "namespace"}
         assert {f"tool {kind}" for kind in given} == {word for word in chat.left_out if word.startswith("tool ")}
         assert all(tool["function"]["name"] for tool in chat.body.get("tools", ()))
 

@@ -103,9 +103,7 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
     """One launch of each arm is a hint, however large. A verdict that is cut stands whole below the cells."""
     why = "the clock under load fell to 820 MHz"
     async with stage(box.snapshot()) as on:
-        on.daemon.reports = {
-            "20261121-200000-seeds": measured(mode="screen", voids={("eagle", next(iter(GRID))): why}),
-        }
+        on.daemon.reports = {"20261121-200000-seeds": measured(mode="screen", voids={("eagle", next(iter(GRID))): why})}
         await on.press("4")
         assert "screen only: looks like" in on.text
         assert verdict(on, "ctx=0 long").style == "dim"

@@ -26,11 +26,7 @@ async def driver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LoopDri
 
 @pytest.mark.parametrize(
     ("parts", "keys"),
-    [
-        ((b"\xc3", b"\xa9", b"q"), "é q"),
-        ((b"a", b"\xe9", b"q"), "a � q"),
-        ((b"\x1b[", b"Bq"), "down q"),
-    ],
+    [((b"\xc3", b"\xa9", b"q"), "é q"), ((b"a", b"\xe9", b"q"), "a � q"), ((b"\x1b[", b"Bq"), "down q")],
     ids=["a character in two parts", "Latin-1", "a sequence in two parts"],
 )
 async def test_keys_are_read_after_a_part_of_a_character_or_of_a_sequence(

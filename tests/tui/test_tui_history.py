@@ -7,13 +7,7 @@ from states_pages import past
 from textual import events
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.history import (
-    MarkKind,
-    PastRequests,
-    Series,
-    TimelineMark,
-    match_answers,
-)
+from sparkdash.domain.history import MarkKind, PastRequests, Series, TimelineMark, match_answers
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.state import Figures

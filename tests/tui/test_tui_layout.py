@@ -16,15 +16,7 @@ from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.request import RequestState
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
-from sparkdash.tui.layout import (
-    BARS,
-    Arrangement,
-    Contents,
-    chart_height,
-    has_two_columns,
-    heights,
-    is_compact,
-)
+from sparkdash.tui.layout import BARS, Arrangement, Contents, chart_height, has_two_columns, heights, is_compact
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.memory import guard_next
@@ -33,11 +25,7 @@ from sparkdash.tui.widgets.usage import today_lines
 from sparkdash.units import GIB
 
 CONTENTS = st.builds(
-    Contents,
-    beside=st.integers(0, 12),
-    memory=st.integers(4, 8),
-    gpu=st.integers(0, 2),
-    charted=st.booleans(),
+    Contents, beside=st.integers(0, 12), memory=st.integers(4, 8), gpu=st.integers(0, 2), charted=st.booleans()
 )
 
 

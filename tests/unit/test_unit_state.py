@@ -5,16 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
-from sparkdash.domain.event import (
-    EVENT,
-    EngineChanged,
-    Event,
-    Fact,
-    Level,
-    Notice,
-    RequestChanged,
-    SwapChanged,
-)
+from sparkdash.domain.event import EVENT, EngineChanged, Event, Fact, Level, Notice, RequestChanged, SwapChanged
 from sparkdash.domain.memory import LEARNED_FROM, Basis, Footprint, Measure, Weighing, learn_footprint, learned_need
 from sparkdash.domain.phrases import estimate_text, progress_text, wait_text, waiting_text
 from sparkdash.domain.profile import EngineKind, ProfileSummary
@@ -218,7 +209,7 @@ def test_the_need_tells_where_its_figure_comes_from() -> None:
     assert learned.basis is Basis.LEARNED
     assert (learned.total_bytes, learned.room_bytes) == (60 * GIB, 70 * GIB)
     assert [(t.name, t.bytes, t.source) for t in learned.terms] == [
-        ("steady", 60 * GIB, "median of 3 loads on this box, 2026-11-20, by its own processes"),
+        ("steady", 60 * GIB, "median of 3 loads on this box, 2026-11-20, by its own processes")
     ]
 
 

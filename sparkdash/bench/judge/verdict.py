@@ -98,10 +98,7 @@ def screen_verdict(log_ratio: float, reason: str | None = None) -> Verdict:
 
 
 def judge_contrasts(
-    contrasts: Sequence[Contrast],
-    *,
-    levels: Sequence[float] | None = None,
-    less_is_better: bool = False,
+    contrasts: Sequence[Contrast], *, levels: Sequence[float] | None = None, less_is_better: bool = False
 ) -> list[Verdict]:
     """Judge several arms against one baseline in one cell; return the verdicts in the same order.
 

@@ -336,12 +336,7 @@ def _print_gaps(results: Results) -> None:
 
 
 async def _run(
-    place: Path,
-    run: Run,
-    client: AsyncClient,
-    world: Snapshot,
-    suite: suites.Suite,
-    expected_s: float | None,
+    place: Path, run: Run, client: AsyncClient, world: Snapshot, suite: suites.Suite, expected_s: float | None
 ) -> Results:
     headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:

@@ -255,11 +255,7 @@ def _look(keys: Keyring) -> tuple[Key, ...]:
 
 
 def permitted_name(
-    key: Key | None,
-    name: str,
-    catalog: Catalog,
-    state: Callable[[], Snapshot],
-    task: Task | None = Task.GENERATE,
+    key: Key | None, name: str, catalog: Catalog, state: Callable[[], Snapshot], task: Task | None = Task.GENERATE
 ) -> str:
     """Return the name that the supervisor is asked for when a key asks for `name`; a key that may use all models gets
     `name` itself.
@@ -276,10 +272,7 @@ def permitted_name(
         name = visible_snapshot(key, state()).auto(task) or AUTO
     if name == AUTO or not key.may_use(_names(_found(key, name, catalog))):
         raise AdmissionError(
-            f"The key {key.name!r} may not use {name!r}.",
-            code="model_not_allowed",
-            status=403,
-            hint=_models_of(key),
+            f"The key {key.name!r} may not use {name!r}.", code="model_not_allowed", status=403, hint=_models_of(key)
         )
     return name
 

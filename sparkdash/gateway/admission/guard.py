@@ -85,10 +85,7 @@ def check_size(url: int, headers: int) -> None:
         )
     if headers > HEADERS:
         raise AdmissionError(
-            f"The request has {headers} headers.",
-            code="too_many_headers",
-            status=431,
-            hint=f"The limit is {HEADERS}.",
+            f"The request has {headers} headers.", code="too_many_headers", status=431, hint=f"The limit is {HEADERS}."
         )
 
 

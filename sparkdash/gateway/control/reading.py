@@ -41,15 +41,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.routes import (
-    NO_BENCH,
-    TEXT,
-    ControlCall,
-    StreamedAnswer,
-    by_row,
-    encode_lines,
-    required,
-)
+from sparkdash.gateway.control.routes import NO_BENCH, TEXT, ControlCall, StreamedAnswer, by_row, encode_lines, required
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.capture import CapturedRequest
 from sparkdash.gateway.http.event_feed import serve_feed

@@ -14,12 +14,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.http.channel import ClientChannel, ClientGone
-from sparkdash.gateway.http.headers import (
-    VIA,
-    HeaderList,
-    RequestHeaders,
-    session_of,
-)
+from sparkdash.gateway.http.headers import VIA, HeaderList, RequestHeaders, session_of
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import PRIORITY

@@ -26,14 +26,7 @@ from sparkdash.gateway.http.capture import Capture
 from sparkdash.gateway.http.exchange import BodyShare, Exchange
 from sparkdash.gateway.http.headers import HeaderPairs
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
-from sparkdash.gateway.protocol.peek import (
-    PeekedBody,
-    fills_in,
-    is_for_responses,
-    is_form,
-    peek_body,
-    priority_word,
-)
+from sparkdash.gateway.protocol.peek import PeekedBody, fills_in, is_for_responses, is_form, peek_body, priority_word
 from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.gateway.protocol.replicas import conversation_in
 from sparkdash.gateway.protocol.route import Dialect, Route
@@ -46,12 +39,7 @@ _LEAVES = frozenset({b"content-type", b"accept"})
 """Headers of a client that leave this box. The others tell who it is and what it runs on."""
 _KEY = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _PASSES = frozenset(
-    {
-        HTTPStatus.PAYMENT_REQUIRED,
-        HTTPStatus.NOT_FOUND,
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.TOO_MANY_REQUESTS,
-    }
+    {HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 )
 """Statuses, besides 5xx, after which another profile may do better. A 400 is the request's own fault."""
 
@@ -282,11 +270,7 @@ AGENT_KEPT = 200
 
 
 def admit_request(
-    deps: Deps,
-    exchange: Exchange,
-    route: Route,
-    body_share: BodyShare,
-    peeked: PeekedBody,
+    deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare, peeked: PeekedBody
 ) -> RequestContext:
     """Find what the request's model means, and whether it may have it.
 

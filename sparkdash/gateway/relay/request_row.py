@@ -160,11 +160,7 @@ class RequestRow:
             self._later()
 
     def ended(
-        self,
-        state: RequestState,
-        figures: Tap | None = None,
-        status: int | None = None,
-        error: str | None = None,
+        self, state: RequestState, figures: Tap | None = None, status: int | None = None, error: str | None = None
     ) -> None:
         """End the row, with the figures that were read of the answer. Only the first call counts."""
         facts = self._facts

@@ -285,11 +285,7 @@ _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "The image has no such program: correct `command` or `image` in the profile.",
     ),
-    (
-        "disk_full",
-        ("no space left on device",),
-        "Make room: `podman system df` (or docker) shows what images take.",
-    ),
+    ("disk_full", ("no space left on device",), "Make room: `podman system df` (or docker) shows what images take."),
 )
 
 

@@ -179,10 +179,7 @@ def _worker_on(node: str, head: ContainerInfo, workers: Sequence[ContainerInfo])
 
 
 def _is_orphan(
-    worker: ContainerInfo,
-    heads: Mapping[str, ContainerInfo],
-    listing: Listing,
-    running: Mapping[str, EngineMembers],
+    worker: ContainerInfo, heads: Mapping[str, ContainerInfo], listing: Listing, running: Mapping[str, EngineMembers]
 ) -> bool:
     """Whether a worker that no listed head claims belongs to no engine for sure."""
     head = worker.labels[LABEL_HEAD]

@@ -19,11 +19,7 @@ from sparkdash.nodes.ssh.connection import NodeConnection
 
 ORDER_S = SETTLE_S + 15.0
 """Deadline of an order to a node's processes. It takes 0.05 s on an idle box, and SETTLE_S where commands hang."""
-LEFTOVERS = (
-    "sparkdash.units",
-    "sparkdash.host.processes.proc",
-    "sparkdash.host.processes.leftovers",
-)
+LEFTOVERS = ("sparkdash.units", "sparkdash.host.processes.proc", "sparkdash.host.processes.leftovers")
 _CHUNK = 65536
 
 

@@ -194,11 +194,7 @@ class _FitQuestion:
     """A decision about room. On `hopeless` nodes nobody's end makes room: all leave there, and the start is tried."""
 
     def __init__(
-        self,
-        comer: Occupant,
-        there: Sequence[Occupant],
-        boxes: Mapping[str, BoxMemory],
-        hopeless: Sequence[str] = (),
+        self, comer: Occupant, there: Sequence[Occupant], boxes: Mapping[str, BoxMemory], hopeless: Sequence[str] = ()
     ) -> None:
         self._comer, self._there, self._boxes = comer, there, boxes
         self._nodes = [NodeQuestion(node, comer, there, boxes[node]) for node in comer.nodes]

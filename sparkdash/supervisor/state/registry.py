@@ -22,15 +22,7 @@ from sparkdash.domain.engine import (
     LoadProgress,
     Parked,
 )
-from sparkdash.domain.event import (
-    EngineChanged,
-    Fact,
-    IncidentsChanged,
-    Level,
-    Notice,
-    ParkedChanged,
-    UnadoptedChanged,
-)
+from sparkdash.domain.event import EngineChanged, Fact, IncidentsChanged, Level, Notice, ParkedChanged, UnadoptedChanged
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import Task

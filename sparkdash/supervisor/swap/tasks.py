@@ -27,12 +27,7 @@ def _requests(held: Mapping[str, int]) -> str:
 class SwapTasks:
     """Tasks of the swaps under way; each ends with one move, handed to `tell`."""
 
-    def __init__(
-        self,
-        tools: Tools,
-        tell: Callable[[Move], None],
-        unwatch: Callable[[str], None],
-    ) -> None:
+    def __init__(self, tools: Tools, tell: Callable[[Move], None], unwatch: Callable[[str], None]) -> None:
         self._tools = tools
         self._store = tools.store
         self._tell = tell

@@ -97,9 +97,7 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
     image, runtime = target.image, tools.runtime
     if image_id is None:
         raise HostError(
-            f"The image {image} of {target.name} is not on this box.",
-            code="image_missing",
-            hint=how_to_get(target),
+            f"The image {image} of {target.name} is not on this box.", code="image_missing", hint=how_to_get(target)
         )
     hf_home = tools.settings.hf_home.expanduser()
     for ref in target.weights if runtime.containerised else target.used_models:
