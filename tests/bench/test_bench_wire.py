@@ -456,7 +456,7 @@ async def test_a_late_client_measures_in_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_kernel_that_notes_no_arrivals_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that refuses the option, as sandboxes and emulators do: the moment is that of the read, and none is called late."""
+    """A kernel that refuses the option, as sandboxes do: the moment is that of the read, and none is called late."""
     monkeypatch.setattr(http_client, "SO_TIMESTAMPNS", 9999)
     async with answering(OK + chunk(b"a") + END) as root:
         timed = await asked(root)

@@ -181,7 +181,7 @@ def test_the_dashboard_says_that_it_opens_and_loads_no_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], env: dict[str, str],
     ran: tuple[str, str],
 ) -> None:  # fmt: skip
-    """What the script runs, with what it had said before."""
+    """Commands that the script runs, with what it had said before."""
     found: list[tuple[str, str]] = []
     as_terminal(monkeypatch)
     for name, value in ({"TERM": "xterm"} | env).items():

@@ -88,7 +88,7 @@ def test_without_a_daemon_the_command_looks_itself_unless_another_box_is_meant(
 
 
 def test_why_names_who_holds_the_rest_of_what_does_not_fit(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """It proposes to kill no program: its owner knows what it does, and the table of all holders has the command."""
+    """The doctor proposes to kill no program: the table of all holders has the command."""
     program = Holding(kind=Holder.PROGRAM, name="python3", bytes=4 * GIB, user="ann", pid=31, remedy="kill 31")
     daemon.plans["big"] = REFUSED
     assert sparkdash("why", "big").out.splitlines()[-1] == "It does not fit.", "a demo has no account"

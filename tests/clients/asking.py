@@ -52,7 +52,7 @@ def daemon(root: Path, profiles: Mapping[str, str], *, runtime: str = "process",
 
 
 class Books:
-    """One daemon: keys and configurations by its command line, books by its socket."""
+    """Daemon of a drill: keys and configurations by its command line, records by its socket."""
 
     def __init__(self, daemon: Daemon, model: str) -> None:
         self._daemon, self._model = daemon, model

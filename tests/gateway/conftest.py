@@ -97,7 +97,7 @@ class FakeSupervisor:
         """The newest lease's."""
         self.leases: list[str] = []
         self.asks: list[dict[str, Any]] = []
-        """What each lease was asked for with."""
+        """Arguments of each lease, in order."""
         self.open = 0
         self.unwell: list[BaseException] = []
         self.calls: list[tuple[str, Any]] = []

@@ -1,4 +1,4 @@
-"""One connection to an engine: every framing, cut anywhere; whatever an engine may send that is no answer."""
+"""Connection to an engine: every framing, cut anywhere; whatever an engine may send that is no answer."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

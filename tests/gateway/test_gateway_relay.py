@@ -63,7 +63,7 @@ async def test_an_answered_request_leaves_nothing_to_the_collector(house: Any, s
 
 
 async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> None:
-    """Those that a Connection header names too, in both directions."""
+    """Headers that a Connection header names end too, in both directions."""
     house.engine.script = answering(b"{}", connection="X-Mine", x_mine="1", x_own="1")
     house.supervisor.headers = {"Authorization": "Bearer engine-key"}
     sent = [
