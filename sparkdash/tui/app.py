@@ -29,7 +29,6 @@ from textual.command import DiscoveryHit, Hits, Provider
 from textual.keys import Keys
 from textual.screen import Screen
 from textual.system_commands import SystemCommandsProvider
-from textual.worker import WorkerCancelled, WorkerFailed
 
 from sparkdash import paths
 from sparkdash.client import address
@@ -230,15 +229,18 @@ class SparkdashApp(App[None]):
 
     async def _recall(self) -> None:
         """Ask for the last minutes before this dashboard; the first frame waits for the answer, but not long."""
-        worker = self.run_worker(self._recalled(), group="past", exclusive=True)
-        with suppress(TimeoutError, WorkerFailed, WorkerCancelled):
-            await asyncio.wait_for(asyncio.shield(worker.wait()), RECALLED_S)
+        answered = asyncio.Event()
+        self.run_worker(self._recalled(answered), group="past", exclusive=True)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(answered.wait(), RECALLED_S)
 
-    async def _recalled(self) -> None:
+    async def _recalled(self, answered: asyncio.Event) -> None:
         try:
             self.mirror.recall(await self.daemon.recorded_past())
         except SparkdashError:  # an older daemon, or one whose database cannot be read
             return
+        finally:
+            answered.set()
         self.want_paint()
 
     def _tick_in(self, seconds: float) -> None:

@@ -24,7 +24,7 @@ def test_a_name_means_what_runs_and_the_box_returns_to_its_default(new_daemon: C
 
     spark.configure(lambda text: 'default = "second"\ndefault_after_s = 1\n' + text)
     spark.post("/api/reload", {})
-    state = spark.until(lambda now: "second" in ready_engines(now))
-    assert state["swaps"][0]["cause"] == "default"
+    state = spark.until(lambda now: now["swaps"][0]["target"] == "second")
+    assert (state["swaps"][0]["cause"], ready_engines(state)) == ("default", {"second", "third"})
     assert state["default"] == {"profile": "second", "after_s": 1.0}
     assert "second, after 1" in spark.sparkdash("status").stdout

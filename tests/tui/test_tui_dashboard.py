@@ -1,5 +1,7 @@
 """The dashboard as text: a box at work, a swap, a failure, an engine that is stuck, nothing, and no daemon."""
 
+import asyncio
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -213,6 +215,29 @@ async def test_a_lost_event_and_a_lost_link_make_the_feed_begin_anew(on: Any, bo
     assert "✗ link lost 12s, retrying  13:47" in on.lines[0]
     await on.tell(box.snapshot(seq=500))
     assert "3 in flight" in on.lines[0]
+
+
+async def test_an_end_while_the_past_is_asked_for_leaves_nothing_behind(
+    stage: Any, box: Any, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task whose end nobody took is told on stderr, in the terminal that was just given back."""
+    left: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, told: left.append(told))
+    asked = asyncio.Event()
+
+    async def silent() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("sparkdash.tui.app.RECALLED_S", 0.01)
+    monkeypatch.setattr(daemon, "recorded_past", silent)
+    async with stage(box.snapshot()) as on:
+        await asked.wait()
+        await on.daemon.items.join()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert left == []
 
 
 WHY = "2 running, 0 waiting, no token for 2m05s, GPU 14 W at 96 %"

@@ -140,11 +140,7 @@ def huge(box: Any) -> Any:
            "decode_tok_s": 123_456.7, "started_at": box.now - 987_654}  # fmt: skip
     requests = {f"h{i}": box.request(f"h{i}", **big) for i in range(3)}
     done = box.request("hd", RequestState.DONE, finished_at=box.now - 5, status=200, finish_reason="length", **big)
-    known = {
-        box.gpt: Figures(
-            requests=9_999_999, rates=(99_999.0,), ttfts=(999.0,), best=123_456.7, load_s=99_999.0, at=box.now
-        )
-    }
+    known = {box.gpt: Figures(rates=(99_999.0,), ttfts=(999.0,), best=123_456.7, load_s=99_999.0, at=box.now)}
     return box.snapshot(engines={box.gpt: box.engine(load_s=99_999.0, ready_at=box.now - 99_999_999)}, requests=requests,
                         recent=(done,), figures=known, sample=sample.replace(engines={box.gpt: figures}, gpu=gpu))  # fmt: skip
 
