@@ -73,7 +73,7 @@ def test_torn_blocks_are_computed_again_and_the_answer_is_the_same(keeper: Any) 
     assert cached < 0.1 * tokens
     assert any("their files are damaged" in one["text"] for one in keeper.state()["notices"])
     assert asked(keeper)[1:] == (tokens // 32 * 32, answer)
-    assert {file.stat().st_size for file in blocks(keeper)} == {8192}
+    assert {file.stat().st_size for file in blocks(keeper)} == {16384}
 
 
 def test_with_another_template_the_blocks_are_gone_and_all_is_computed_again(keeper: Any) -> None:

@@ -18,8 +18,7 @@ def test_a_vllm_that_only_embeds_loads_and_answers(new_daemon: Callable[..., Any
     profile = yaml.safe_load(tiny_profiles.document(engine, hostfs, "tiny-vectors"))
     profile["args"] = {
         "runner": "pooling", "convert": "embed", "max-model-len": 512, "enforce-eager": True,
-        # vLLM 0.32's attention on a CPU with AMX: an illegal instruction at the first embedding in bfloat16.
-        "dtype": "float32",
+        "dtype": "float32",  # why: tests/shared/vllm_cache.py
         "distributed-executor-backend": tiny_profiles.IN_CORE,
     }  # fmt: skip
     daemon.write("tiny-vectors", yaml12.dump({**profile, "variants": {}}))
