@@ -125,10 +125,13 @@ def test_its_footprint_is_learned_as_the_kernel_tells_it(spark: Any) -> None:
 
 
 def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine: Path) -> None:
-    """1 GiB divided by what config.json and the headers say a token keeps is the engine's own count, to the token."""
+    """1 GiB divided by what config.json and the headers say a token keeps is the engine's own count, to the token.
+
+    It computes in float32.
+    """
     info = dict(re.findall(r'(num_gpu_blocks|block_size)="(\d+)"', engine_page(spark, "tiny")))
     assert int(info["num_gpu_blocks"]) * int(info["block_size"]) == (
-        2**30 // (weights.read_weight_facts(engine / "tiny-qwen3").kv_bytes_per_token() or 0)
+        2**30 // (weights.read_weight_facts(engine / "tiny-qwen3").kv_bytes_per_token(bits=32) or 0)
     )
 
 
