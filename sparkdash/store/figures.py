@@ -92,6 +92,8 @@ class SecondBuckets:
 HOUR_S = 3600
 DAY_S = 86400
 YEARS_S = 2 * 365 * DAY_S
+Period = tuple[float, float]
+"""Beginning and end, Unix seconds."""
 
 
 class Tier(NamedTuple):

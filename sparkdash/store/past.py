@@ -12,22 +12,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from sparkdash.api.requests import MarkQuery, PastRequestQuery, RecentQuery, SeriesQuery, UsageQuery
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.history import (
     FigureList,
     MarkKind,
     MarkList,
-    MarkSelection,
     PastRequests,
     RecentFigures,
-    RecentSelection,
     RequestOrder,
-    RequestSelection,
     Series,
-    SeriesSelection,
     TimelineMark,
     UsageReport,
-    UsageSelection,
 )
 from sparkdash.domain.phrases import start_text
 from sparkdash.domain.request import Request, RequestState
@@ -35,6 +31,7 @@ from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUEST
 from sparkdash.domain.swap import Start, Swap, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import series, usage
+from sparkdash.store.figures import Period
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 
 ROW_BITS = 63
@@ -47,10 +44,12 @@ _ORDERS: dict[RequestOrder, str] = {
 }
 
 
-def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> PastRequests:
-    """List ended requests. Raises AdmissionError: `after` is none of an answer."""
+def read_requests(
+    database: sqlite3.Connection, asked: PastRequestQuery, *, request_id: str | None = None
+) -> PastRequests:
+    """List ended requests, or the one with this id. Raises AdmissionError: `after` is none of an answer."""
     order = _ORDERS[asked.sort]
-    chosen = {name: found for name, found in _filters(asked).items() if found[1] is not None}
+    chosen = {name: found for name, found in _filters(asked, request_id).items() if found[1] is not None}
     where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
     given = {name: value for name, (_, value) in chosen.items()}
     if asked.after is not None:
@@ -68,10 +67,10 @@ def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> Past
     )
 
 
-def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
+def _filters(asked: PastRequestQuery, request_id: str | None) -> dict[str, tuple[str, object]]:
     status = asked.status
     return {
-        "id": ("id = :id", asked.id),
+        "id": ("id = :id", request_id),
         "since": ("finished_at >= :since", asked.since),
         "until": ("finished_at < :until", asked.until),
         "profile": ("profile = :profile", asked.profile),
@@ -181,11 +180,11 @@ OPEN_INCIDENT = "open"
 _SWAP_LEVELS = {"failed": Level.ERROR, "cancelled": Level.WARNING}
 
 
-def read_marks(database: sqlite3.Connection, asked: MarkSelection) -> MarkList:
+def read_marks(database: sqlite3.Connection, asked: MarkQuery, period: Period) -> MarkList:
     """List the events of a period, oldest first; of more than `limit` the newest."""
     marks: list[TimelineMark] = []
     for query, parse in _SOURCES:
-        given = {"since": asked.since, "until": asked.until, "profile": asked.profile, "limit": asked.limit + 1}
+        given = {"since": period[0], "until": period[1], "profile": asked.profile, "limit": asked.limit + 1}
         marks += map(parse, database.execute(query, given))
     marks.sort(key=lambda mark: mark.at)
     return MarkList(marks=tuple(marks[-asked.limit :]), cut=len(marks) > asked.limit)
@@ -267,21 +266,21 @@ class RecordedHistory:
     async def figures(self) -> FigureList:
         return await self._run(series.read_figures)  # type: ignore[no-any-return]
 
-    async def series(self, selection: SeriesSelection) -> Series:
-        read = partial(series.read_series, asked=selection, now=self._clock())
+    async def series(self, asked: SeriesQuery, period: Period) -> Series:
+        read = partial(series.read_series, asked=asked, period=period, now=self._clock())
         return await self._run(read)  # type: ignore[no-any-return]
 
-    async def recent(self, selection: RecentSelection) -> RecentFigures:
-        return await self._run(partial(series.read_recent, asked=selection))  # type: ignore[no-any-return]
+    async def recent(self, asked: RecentQuery, until: float) -> RecentFigures:
+        return await self._run(partial(series.read_recent, asked=asked, until=until))  # type: ignore[no-any-return]
 
-    async def usage(self, selection: UsageSelection) -> UsageReport:
-        return await self._run(partial(usage.read_usage, asked=selection))  # type: ignore[no-any-return]
+    async def usage(self, asked: UsageQuery, period: Period) -> UsageReport:
+        return await self._run(partial(usage.read_usage, asked=asked, period=period))  # type: ignore[no-any-return]
 
-    async def requests(self, selection: RequestSelection) -> PastRequests:
-        return await self._run(partial(read_requests, asked=selection))  # type: ignore[no-any-return]
+    async def requests(self, asked: PastRequestQuery, *, request_id: str | None = None) -> PastRequests:
+        return await self._run(partial(read_requests, asked=asked, request_id=request_id))  # type: ignore[no-any-return]
 
-    async def marks(self, selection: MarkSelection) -> MarkList:
-        return await self._run(partial(read_marks, asked=selection))  # type: ignore[no-any-return]
+    async def marks(self, asked: MarkQuery, period: Period) -> MarkList:
+        return await self._run(partial(read_marks, asked=asked, period=period))  # type: ignore[no-any-return]
 
 
 def unavailable(what: str) -> DaemonError:

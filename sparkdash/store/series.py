@@ -4,19 +4,18 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from sparkdash.api.requests import RecentQuery, SeriesQuery
 from sparkdash.domain.history import (
     FigureList,
     RecentFigures,
-    RecentSelection,
     RecentSeries,
     RecordedSubject,
     Series,
-    SeriesSelection,
     all_figures,
     unit_of,
 )
 from sparkdash.domain.node import LOCAL
-from sparkdash.store.figures import CELL, DAY_S, HOURS, MINUTES, SECONDS, TIERS, Cell, choose
+from sparkdash.store.figures import CELL, DAY_S, HOURS, MINUTES, SECONDS, TIERS, Cell, Period, choose
 
 BRIDGED_S = 20
 """Longest pause between two measurements that is no gap: an unwatched daemon measures every 5 or 15 s."""
@@ -40,27 +39,28 @@ def read_figures(database: sqlite3.Connection) -> FigureList:
     return FigureList(figures=all_figures(), subjects=tuple(subjects))
 
 
-def read_series(database: sqlite3.Connection, asked: SeriesSelection, now: float) -> Series:
+def read_series(database: sqlite3.Connection, asked: SeriesQuery, period: Period, now: float) -> Series:
     """Read one figure; the answer is all gaps where nothing was recorded."""
-    index, step = choose(asked.since, asked.until, asked.points, now)
-    series = _Buckets(asked.since, asked.until, step)
-    place = _place(database, asked)
+    index, step = choose(*period, asked.points, now)
+    series, profile, node = _Buckets(*period, step), asked.profile or "", asked.node or LOCAL
+    place = _place(database, asked.figure, profile, node)
     if place is not None:
-        series.add(_cells(database, index, place, series.begin, asked.until), TIERS[index].step)
-    return series.answer(asked.figure, asked.profile, asked.node)
+        series.add(_cells(database, index, place, series.begin, period[1]), TIERS[index].step)
+    return series.answer(asked.figure, profile, node)
 
 
-def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentFigures:
+def read_recent(database: sqlite3.Connection, asked: RecentQuery, until: float) -> RecentFigures:
     """Read the last minutes of these figures, or of all, for every engine and box that has some."""
+    period = until - asked.seconds, until
     subjects = {
         number: (profile, node)
         for number, profile, node in database.execute("SELECT id, profile, node FROM history_subjects")
     }
-    places = _places(database, asked.figures)
+    places = _places(database, asked.figure)
     found: dict[tuple[str, str, str], list[tuple[int, Cell]]] = {}
     rows = database.execute(
         "SELECT subject, start, cells FROM history_seconds WHERE start >= ? AND start < ?",
-        (int(asked.since), int(asked.until) + 1),
+        (int(period[0]), int(until) + 1),
     )
     for number, start, packed in rows:
         if number in subjects:
@@ -69,13 +69,13 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
                 found.setdefault((profile, node, name), []).append((start, cell))
     step = int(asked.step_s)
     return RecentFigures(
-        begin=float(int(asked.since // step) * step),
+        begin=float(int(period[0] // step) * step),
         step_s=float(step),
-        series=tuple(_recent(asked, key, found[key]) for key in sorted(found)),
+        series=tuple(_recent(period, step, key, found[key]) for key in sorted(found)),
     )
 
 
-def _places(database: sqlite3.Connection, figures: Sequence[str]) -> dict[bool, list[tuple[str, int]]]:
+def _places(database: sqlite3.Connection, figures: Sequence[str] | None) -> dict[bool, list[tuple[str, int]]]:
     """Read names and offsets of these figures, or of all: those of engines, and under True those of boxes."""
     found: dict[bool, list[tuple[str, int]]] = {False: [], True: []}
     for box, name, position in database.execute("SELECT box, name, position FROM history_figures"):
@@ -90,8 +90,8 @@ def _cells_at(packed: bytes, places: list[tuple[str, int]]) -> Iterator[tuple[st
             yield name, cell
 
 
-def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> RecentSeries:
-    buckets = _Buckets(asked.since, asked.until, int(asked.step_s))
+def _recent(period: Period, step: int, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> RecentSeries:
+    buckets = _Buckets(*period, step)
     buckets.add(cells, 1)
     profile, node, figure = key
     return RecentSeries(figure=figure, profile=profile, node=node, mean=buckets.means())
@@ -99,8 +99,7 @@ def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple
 
 def read_increase(database: sqlite3.Connection, figure: str, since: int, until: int) -> float | None:
     """Read how much a counter of this box grew in a period; a fall is a new start at 0. None without records."""
-    asked = SeriesSelection(figure=figure, since=since, until=until, node=LOCAL, points=1)
-    place = _place(database, asked)
+    place = _place(database, figure, "", LOCAL)
     if place is None:
         return None
     tier = MINUTES if until - since <= FINE_INCREASE_S else HOURS
@@ -112,13 +111,13 @@ def read_increase(database: sqlite3.Connection, figure: str, since: int, until: 
     return None if before is None else grown
 
 
-def _place(database: sqlite3.Connection, asked: SeriesSelection) -> tuple[int, int] | None:
+def _place(database: sqlite3.Connection, figure: str, profile: str, node: str) -> tuple[int, int] | None:
     """Return the subject's number and the offset of the figure's cell; None without records."""
     subject = database.execute(
-        "SELECT id FROM history_subjects WHERE profile = ? AND node = ?", (asked.profile, asked.node or LOCAL)
+        "SELECT id FROM history_subjects WHERE profile = ? AND node = ?", (profile, node)
     ).fetchone()
     position = database.execute(
-        "SELECT position FROM history_figures WHERE box = ? AND name = ?", (int(not asked.profile), asked.figure)
+        "SELECT position FROM history_figures WHERE box = ? AND name = ?", (int(not profile), figure)
     ).fetchone()
     return (subject[0], position[0] * CELL.size + 1) if subject and position else None
 

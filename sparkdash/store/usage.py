@@ -7,15 +7,15 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, MOST_ROWS, UsageReport, UsageSelection, UsageTotals
+from sparkdash.api.requests import UsageQuery
+from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, MOST_ROWS, UsageReport, UsageTotals
 from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.sketch import LogSketch, usual_quantiles
-from sparkdash.store.figures import DAY_S, HOUR_S
+from sparkdash.store.figures import DAY_S, HOUR_S, Period
 from sparkdash.store.series import read_increase
 
 WAITED_S = 0.05
@@ -145,9 +145,8 @@ def delete_usage(database: sqlite3.Connection, before: int) -> None:
     database.execute("DELETE FROM usage_hours WHERE start < ?", (before,))
 
 
-def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageReport:
-    begin = int(asked.since // HOUR_S) * HOUR_S
-    end = -int(-asked.until // HOUR_S) * HOUR_S
+def read_usage(database: sqlite3.Connection, asked: UsageQuery, period: Period) -> UsageReport:
+    begin, end = int(period[0] // HOUR_S) * HOUR_S, -int(-period[1] // HOUR_S) * HOUR_S
     if asked.by == "session":
         return _read_sessions(database, asked, begin, end)
     rows = [_totals(row, asked) for row in _summed(database, _GROUP_BY[asked.by], asked, begin, end)]
@@ -160,7 +159,7 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
         until=float(end),
         by=asked.by,
         rows=tuple(rows),
-        total=_totals(total, replace(asked, by="profile")),
+        total=_totals(total, UsageQuery()),
         busy_wh=busy,
         idle_wh=idle,
     )
@@ -180,9 +179,7 @@ _TOTALS = ", ".join([
 ])  # fmt: skip
 
 
-def _summed(
-    database: sqlite3.Connection, group: str, asked: UsageSelection, begin: int, end: int
-) -> list[tuple[Any, ...]]:
+def _summed(database: sqlite3.Connection, group: str, asked: UsageQuery, begin: int, end: int) -> list[tuple[Any, ...]]:
     wanted = dict(_wanted(asked))
     where = "".join(f" AND {column} = :{column}" for column in wanted)
     by_group = "" if group == ALL else " GROUP BY 1"  # all together are a row also where nothing was asked
@@ -192,7 +189,7 @@ def _summed(
     return database.execute(query, given).fetchall()
 
 
-def _totals(row: tuple[Any, ...], asked: UsageSelection) -> UsageTotals:
+def _totals(row: tuple[Any, ...], asked: UsageQuery) -> UsageTotals:
     group, *numbers, waited, wait_s, energy_wh, waits, ttfts, rates = row
     form = {"hour": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d"}.get(asked.by)
     return UsageTotals(
@@ -216,7 +213,7 @@ _OF_SESSIONS = (
 _BY_SESSION = " GROUP BY session ORDER BY max(rowid) DESC LIMIT ?"
 
 
-def _read_sessions(database: sqlite3.Connection, asked: UsageSelection, begin: int, end: int) -> UsageReport:
+def _read_sessions(database: sqlite3.Connection, asked: UsageQuery, begin: int, end: int) -> UsageReport:
     """Add up the requests that are kept one by one."""
     wanted = _wanted(asked)
     where, given = "".join(f" AND {column} = ?" for column, _ in wanted), (begin, end, *(name for _, name in wanted))
@@ -241,7 +238,7 @@ def _named(numbers: Iterable[int]) -> dict[str, Any]:
     return dict(zip(names.split(), numbers, strict=True))
 
 
-def _wanted(asked: UsageSelection) -> list[tuple[str, str]]:
+def _wanted(asked: UsageQuery) -> list[tuple[str, str]]:
     return [(column, name) for column, name in (("profile", asked.profile), ("client", asked.client)) if name]
 
 

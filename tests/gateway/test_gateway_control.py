@@ -233,9 +233,9 @@ class AskedHistory:
         self.asked: list[Any] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        async def answer(selection: Any = None) -> Any:
-            self.asked.append(selection)
-            return EMPTY[name](selection)
+        async def answer(asked: Any = None, period: Any = None) -> Any:
+            self.asked.append((asked, period))
+            return EMPTY[name](asked)
 
         return answer
 
@@ -256,20 +256,19 @@ async def test_a_period_ends_now_and_is_as_long_as_the_route_says(house: Any, pa
     """An hour of a chart, a day of sums and marks, the last ten minutes; all of the requests."""
     for path in ("series?figure=decode_tok_s", "usage", "marks", "recent", "requests", "figures"):
         assert (await get(house, path))[0] == 200, path
-    series, usage, marks, recent, requests, _ = past.asked
-    assert [round(one.until - one.since) for one in (series, usage, marks, recent)] == [3600, 86400, 86400, 600]
+    (series, hour), (_, day), (_, of_marks), (recent, _), (requests, _), _ = past.asked
+    assert [round(until - since) for since, until in (hour, day, of_marks)] == [3600, 86400, 86400]
+    assert (recent.seconds, series.points) == (600, 300)
     assert (requests.since, requests.until, requests.limit, requests.sort) == (None, None, 100, "newest")
-    assert (series.profile, series.node, series.points) == ("", "local", 300)
 
 
 async def test_what_was_asked_arrives(house: Any, past: AskedHistory) -> None:
     await get(house, "series?figure=kv_used&profile=beta/fast&node=spark2&since=5&until=9&points=7")
     await get(house, "usage?by=day&client=codex&offset_s=3600&since=5&until=9")
     await get(house, "requests?status=503&min_ttft=2&sort=ttft&limit=3&after=1.5:9")
-    series, usage, requests = past.asked
-    assert (series.figure, series.profile, series.node, series.since, series.until, series.points) == (
-        "kv_used", "beta/fast", "spark2", 5, 9, 7,
-    )  # fmt: skip
+    (series, of_series), (usage, of_usage), (requests, _) = past.asked
+    assert (series.figure, series.profile, series.node, series.points) == ("kv_used", "beta/fast", "spark2", 7)
+    assert of_series == of_usage == (5, 9)
     assert (usage.by, usage.client, usage.offset_s) == ("day", "codex", 3600)
     assert (requests.status, requests.min_ttft, requests.sort, requests.after) == ("503", 2, "ttft", "1.5:9")
 

@@ -15,7 +15,8 @@ import uvloop
 from recorded import START, buckets, decode_at, sample
 from stored import asked, rows
 
-from sparkdash.domain.history import RecentSelection, Series, SeriesSelection, UsageSelection, measured_of
+from sparkdash.api.requests import RecentQuery, SeriesQuery, UsageQuery
+from sparkdash.domain.history import Series, measured_of
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.store import Store, schema, series, transactions, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
@@ -53,10 +54,8 @@ def test_a_killed_recorder_loses_nothing_that_was_written_and_tears_nothing(tmp_
             every += [(at, decode_at(at)) for at in found]
             (requests,) = database.execute("SELECT count(*) FROM requests").fetchone()
             assert database.execute("SELECT sum(requests) FROM usage_hours").fetchone() == (requests,)
-            wanted = SeriesSelection(
-                figure="decode_tok_s", profile="alpha", node="local", since=START, until=found[-1] + 1, points=30
-            )
-            answer = series.read_series(database, wanted, found[-1] + 1)
+            wanted = SeriesQuery(figure="decode_tok_s", profile="alpha", points=30)
+            answer = series.read_series(database, wanted, (START, found[-1] + 1), found[-1] + 1)
         expected = buckets(every, int(answer.step_s))
         assert sum(answer.count) == len(every)
         for start, mean in zip(answer.start, answer.mean, strict=True):
@@ -90,9 +89,8 @@ class Past:
 
     def series(self, since: float, until: float, points: int, now: float, **rest: Any) -> Series:
         """Ask for a figure; the engine's decode rate without a name."""
-        given = {"figure": "decode_tok_s", "profile": "alpha", "node": "local"} | rest
-        asked = SeriesSelection(since=since, until=until, points=points, **given)
-        return series.read_series(self.database, asked, now)
+        asked = SeriesQuery(points=points, **{"figure": "decode_tok_s", "profile": "alpha"} | rest)
+        return series.read_series(self.database, asked, (since, until), now)
 
 
 @pytest.fixture
@@ -208,11 +206,11 @@ def test_a_counter_that_begins_anew_with_each_daemon_is_added_up(past: Past) -> 
             assert grown is not None
             past.record(sample(at).replace(energy=grown.replace(busy_wh=(at - begin) / 100)))
     past.write()
-    report = usage.read_usage(past.database, UsageSelection(by="hour", since=START, until=START + 4 * HOUR))
+    report = usage.read_usage(past.database, UsageQuery(by="hour"), (START, START + 4 * HOUR))
     assert report.busy_wh == pytest.approx(2 * (HOUR + 999) / 100, abs=0.02)
     assert report.idle_wh == pytest.approx(0, abs=0.01)
-    narrowed = UsageSelection(by="hour", since=START, until=START + HOUR, profile="alpha")
-    assert usage.read_usage(past.database, narrowed).busy_wh is None
+    narrowed = UsageQuery(by="hour", profile="alpha")
+    assert usage.read_usage(past.database, narrowed, (START, START + HOUR)).busy_wh is None
 
 
 async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(path: Path) -> None:
@@ -220,8 +218,7 @@ async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(pa
         for at in range(START, START + 100):
             store.record_sample(sample(at))
     async with Store.opened(path, lambda _: None) as store:
-        wanted = RecentSelection(figures=("decode_tok_s",), since=START + 40, until=START + 100, step_s=2)
-        told = await store.history.recent(wanted)
+        told = await store.history.recent(RecentQuery(figure=["decode_tok_s"], seconds=60, step_s=2), START + 100)
         assert [(one.profile, one.figure) for one in told.series] == [("", "decode_tok_s"), ("alpha", "decode_tok_s")]
         expected = buckets([(at, decode_at(at)) for at in range(START + 40, START + 100)], 2)
         assert (told.begin, told.step_s) == (START + 40, 2)

@@ -9,9 +9,9 @@ import stored
 from recorded import START, asked, sample
 from stored import swap
 
+from sparkdash.api.requests import MarkQuery, PastRequestQuery, UsageQuery
 from sparkdash.domain.engine import Incident
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.history import MarkSelection, RequestSelection, UsageSelection
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Start, Step, SwapOutcome
@@ -41,7 +41,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 async def ask(store: Store, **wanted: object) -> list[Request]:
     found, after = list[Request](), None
     while True:
-        page = await store.history.requests(RequestSelection(**({"limit": 7} | wanted | {"after": after})))  # type: ignore[arg-type]
+        page = await store.history.requests(PastRequestQuery(**({"limit": 7} | wanted | {"after": after})))  # type: ignore[arg-type]
         found += page.requests
         if (after := page.next) is None:
             return found
@@ -68,8 +68,7 @@ async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
 
 
 async def test_sessions_are_added_up_over_their_own_requests_the_newest_first(store: Store) -> None:
-    asked_for = UsageSelection(by="session", since=START, until=START + 7200, client="codex")
-    report = await store.history.usage(asked_for)
+    report = await store.history.usage(UsageQuery(by="session", client="codex"), (START, START + 7200))
     of_codex = [one for one in PAST if one.client == "codex" and one.session]
     assert [row.group for row in report.rows] == list(dict.fromkeys(one.session for one in of_codex[::-1]))
     for row in (*report.rows, report.total):
@@ -95,9 +94,9 @@ async def test_the_greatest_come_first_over_all_pages(store: Store, sort: str) -
 
 async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
     with pytest.raises(AdmissionError, match="continues no list"):
-        await store.history.requests(RequestSelection(after="x"))
+        await store.history.requests(PastRequestQuery(after="x"))
     with pytest.raises(AdmissionError):
-        await store.history.requests(RequestSelection(after=f"1:{2**63}"))
+        await store.history.requests(PastRequestQuery(after=f"1:{2**63}"))
 
 
 async def test_marks_are_what_happened_in_order(store: Store) -> None:
@@ -109,25 +108,23 @@ async def test_marks_are_what_happened_in_order(store: Store) -> None:
         Incident(id="i", began=400, named_at=410, profile="a", fingerprint="f", why="It stood still.", note="")
     )
     store.record_notice(Notice(level=Level.WARNING, code="x", text="Look at this.", at=500))
-    told = (await store.history.marks(MarkSelection(since=0, until=1000, limit=10))).marks
+    told = (await store.history.marks(MarkQuery(limit=10), (0, 1000))).marks
     assert [(one.kind.value, one.at, one.until, one.profile, one.code) for one in told] == [
         ("swap", 100, 130, "a", "done"), ("swap", 200, 230, "a", "failed"), ("kill", 300, None, "b", "guard_kill"),
         ("incident", 400, None, "a", "open"), ("notice", 500, None, None, "x"),
     ]  # fmt: skip
     assert told[0].text == "a, request: 30 s, mostly weights 20s, compile 5.0s, first start on this image"
     assert told[1].text == "a, request: failed after 30 s: engine_crash"
-    own = await store.history.marks(MarkSelection(since=0, until=1000, limit=10, profile="b"))
+    own = await store.history.marks(MarkQuery(limit=10, profile="b"), (0, 1000))
     assert [one.text for one in own.marks] == ["Memory ran short."]
-    last = await store.history.marks(MarkSelection(since=0, until=1000, profile="a", limit=2))
+    last = await store.history.marks(MarkQuery(profile="a", limit=2), (0, 1000))
     assert ([one.at for one in last.marks], last.cut) == ([200, 400], True)
 
 
 async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
     store.record_swap(swap("100", 3).replace(target=None, evict=("a", "b")), "")
     store.record_swap(swap("200", 4).replace(target=None, evict=("b",)), "")
-    of_a, of_b = [
-        (await store.history.marks(MarkSelection(since=0, until=1000, profile=name, limit=9))).marks for name in "ab"
-    ]
+    of_a, of_b = [(await store.history.marks(MarkQuery(profile=name, limit=9), (0, 1000))).marks for name in "ab"]
     assert [(one.text, one.profile) for one in of_b] == [
         ("Stop of a and b, request: 3 s", None), ("Stop of b, request: 4 s", "b"),
     ]  # fmt: skip

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recorded import START, asked
 from stored import rows
 
-from sparkdash.domain.history import Quantiles, UsageReport, UsageSelection, UsageTotals
+from sparkdash.api.requests import UsageQuery
+from sparkdash.domain.history import Quantiles, UsageReport, UsageTotals
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.sketch import LogSketch, SketchSum, merge_packed
 from sparkdash.store import Store, schema, usage
@@ -82,7 +82,7 @@ def compare(report: UsageReport, made: Sequence[Request], name: Callable[[Reques
 
 
 MADE = traffic(3000, 5 * DAY)
-EVERYTHING: dict[str, Any] = {"since": START, "until": START + 6 * DAY}
+EVERYTHING = START, START + 6 * DAY
 
 
 @pytest.fixture
@@ -96,21 +96,21 @@ def database(path: Path) -> Iterator[sqlite3.Connection]:
 
 def test_every_group_equals_the_requests_themselves(database: sqlite3.Connection) -> None:
     for by in ("profile", "client", "key"):
-        report = usage.read_usage(database, UsageSelection(by=by, **EVERYTHING))
+        report = usage.read_usage(database, UsageQuery(by=by), EVERYTHING)
         compare(report, MADE, lambda one, by=by: getattr(one, by) or "")
         assert [row.requests for row in report.rows] == sorted((row.requests for row in report.rows), reverse=True)
 
 
 def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
     for offset in (0, 2 * HOUR, -7 * HOUR):
-        report = usage.read_usage(database, UsageSelection(by="day", offset_s=offset, **EVERYTHING))
+        report = usage.read_usage(database, UsageQuery(by="day", offset_s=offset), EVERYTHING)
         named = report.replace(
             rows=tuple(row.replace(group=str(int(((row.start or 0) + offset) // DAY))) for row in report.rows)
         )
         compare(named, MADE, lambda one, offset=offset: str(int(((one.finished_at or 0) + offset) // DAY)))
         assert [row.start for row in report.rows] == sorted(row.start or 0 for row in report.rows)
     assert report.rows[0].group == "2026-09-21"
-    hours = usage.read_usage(database, UsageSelection(by="hour", since=START, until=START + DAY))
+    hours = usage.read_usage(database, UsageQuery(by="hour"), (START, START + DAY))
     within = [one for one in MADE if (one.finished_at or 0) < START + DAY]
     assert sum(row.requests for row in hours.rows) == len(within)
     assert hours.rows[0].group == "2026-09-21 15:00"
@@ -128,9 +128,9 @@ def test_many_sketches_are_added_as_one_after_the_other(number: int) -> None:
 
 def test_filters_cut_the_sum(database: sqlite3.Connection) -> None:
     made = [one for one in MADE if one.profile == "alpha"]
-    codex = usage.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **EVERYTHING))
+    codex = usage.read_usage(database, UsageQuery(by="key", profile="alpha", client="codex"), EVERYTHING)
     same(codex.total, [one for one in made if one.client == "codex"])
-    own = usage.read_usage(database, UsageSelection(by="profile", profile="alpha", **EVERYTHING))
+    own = usage.read_usage(database, UsageQuery(by="profile", profile="alpha"), EVERYTHING)
     assert [row.group for row in own.rows] == ["alpha"]
     same(own.total, made)
 
@@ -143,7 +143,7 @@ async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(path: P
                 store.record_request(one)
             store.record_request(asked(99, START, id="t", route="/tokenize"))
     async with Store.opened(path, lambda _: None) as store:
-        report = await store.history.usage(UsageSelection(by="client", since=START, until=START + HOUR))
+        report = await store.history.usage(UsageQuery(by="client"), (START, START + HOUR))
         assert report.total.requests == 40
         within_a_hundredth(report.total.ttft_s, [one.ttft_s or 0.0 for one in made])
     assert rows(path, "SELECT count(*) FROM usage_hours") == [(1,)]

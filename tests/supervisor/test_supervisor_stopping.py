@@ -12,9 +12,9 @@ from logs import capture_logs
 from surroundings.box import Behaviour
 from surroundings.house import House, SecondNode, make_profile
 
+from sparkdash.api.requests import MarkQuery
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.domain.event import Level, SwapChanged
-from sparkdash.domain.history import MarkSelection
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Published
@@ -151,7 +151,7 @@ async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
             await house.served(make_profile("a"), store=store)
             await house.stopped(name)
             await house.close()
-        marks = (await store.history.marks(MarkSelection(since=0, until=2**40, profile="a", limit=9))).marks
+        marks = (await store.history.marks(MarkQuery(profile="a", limit=9), (0, 2**40))).marks
     assert [(swap.target, swap.evict) for swap in recorded] == [("a", ()), (None, ("a",))]
     assert (marks[1].code, marks[1].profile) == ("done", "a")
     assert marks[1].text.startswith("Stop of a, user: ")

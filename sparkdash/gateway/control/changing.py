@@ -9,6 +9,7 @@ from sparkdash.api.requests import (
     ExtendBody,
     LeaseBody,
     NoParameters,
+    PastRequestQuery,
     PullBody,
     ReleaseBody,
     ReplayBody,
@@ -23,7 +24,7 @@ from sparkdash.api.requests import (
 )
 from sparkdash.domain import request as requests
 from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
-from sparkdash.domain.history import Replay, RequestSelection
+from sparkdash.domain.history import Replay
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError
@@ -77,7 +78,7 @@ async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:
     found = next((one for one in deps.bus.snapshot.recent if one.id == kept.id), None)
     if found is not None or deps.history is None:
         return found
-    page = await deps.history.requests(RequestSelection(id=kept.id, limit=1))
+    page = await deps.history.requests(PastRequestQuery(limit=1), request_id=kept.id)
     return next(iter(page.requests), None)
 
 

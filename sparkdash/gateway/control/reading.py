@@ -20,23 +20,10 @@ from sparkdash.api.requests import (
     UsageQuery,
 )
 from sparkdash.domain.engine import IncidentList, summarize_repairs
-from sparkdash.domain.history import (
-    FigureList,
-    MarkList,
-    MarkSelection,
-    PastRequests,
-    RecentFigures,
-    RecentSelection,
-    RequestSelection,
-    Series,
-    SeriesSelection,
-    UsageReport,
-    UsageSelection,
-    all_figures,
-)
+from sparkdash.domain.history import FigureList, MarkList, PastRequests, RecentFigures, Series, UsageReport, all_figures
 from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
-from sparkdash.domain.node import LOCAL, Diagnosis
+from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -161,40 +148,29 @@ async def history_series(call: ControlCall, asked: SeriesQuery) -> Series:
     """Read one figure of a profile's engine, or without a profile of the box: minimum, mean and maximum by bucket."""
     history = _history(call)
     _known(asked.figure)
-    begin, end = _within(asked, call.deps.clock(), HOUR_S)
-    profile, node = asked.profile or "", asked.node or LOCAL
-    return await history.series(
-        SeriesSelection(figure=asked.figure, profile=profile, node=node, since=begin, until=end, points=asked.points)
-    )
+    return await history.series(asked, _within(asked, call.deps.clock(), HOUR_S))
 
 
 async def history_recent(call: ControlCall, asked: RecentQuery) -> RecentFigures:
     """Read figures of all engines and of the box over the last minutes."""
-    history, names, now = _history(call), tuple(asked.figure or ()), call.deps.clock()
-    for name in names:
+    for name in asked.figure or ():
         _known(name)
-    return await history.recent(
-        RecentSelection(figures=names, since=now - asked.seconds, until=now, step_s=asked.step_s)
-    )
+    return await _history(call).recent(asked, call.deps.clock())
 
 
 async def history_usage(call: ControlCall, asked: UsageQuery) -> UsageReport:
     """Add up the requests of a period: tokens, errors, waits, and quantiles within 1 %."""
-    history = _history(call)
-    begin, end = _within(asked, call.deps.clock(), DAY_S)
-    return await history.usage(UsageSelection(**{**dict(asked), "since": begin, "until": end}))
+    return await _history(call).usage(asked, _within(asked, call.deps.clock(), DAY_S))
 
 
 async def history_requests(call: ControlCall, asked: PastRequestQuery) -> PastRequests:
     """List ended requests: figures and names, never content."""
-    return await _history(call).requests(RequestSelection(**dict(asked)))
+    return await _history(call).requests(asked)
 
 
 async def history_marks(call: ControlCall, asked: MarkQuery) -> MarkList:
     """List the events of a period, oldest first."""
-    history = _history(call)
-    begin, end = _within(asked, call.deps.clock(), DAY_S)
-    return await history.marks(MarkSelection(profile=asked.profile, limit=asked.limit, since=begin, until=end))
+    return await _history(call).marks(asked, _within(asked, call.deps.clock(), DAY_S))
 
 
 def _history(call: ControlCall) -> RecordedHistory:
