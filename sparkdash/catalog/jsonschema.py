@@ -1,14 +1,11 @@
 """JSON Schema (draft 2020-12) of a profile file, made from the models that read it and their docstrings."""
 
-import ast
-import inspect
-from itertools import pairwise
-from textwrap import dedent
 from typing import Any
 
 from pydantic import BaseModel
 
 from sparkdash.catalog.schema import EXTENDS, MERGED, PARTS, PROFILE_KEYS
+from sparkdash.domain.base import field_docstrings
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.profile import Profile
 
@@ -55,22 +52,11 @@ def profile_schema() -> dict[str, Any]:
 
 def _describe(properties: dict[str, Any], model: type[BaseModel]) -> None:
     """Set each field's description to the docstring after it in the source; generated titles go."""
-    words = _words(model)
+    words = field_docstrings(model)
     for key, schema in properties.items():
         schema.pop("title", None)
         if key in words:
-            schema["description"] = words[key]
-
-
-def _words(model: type[BaseModel]) -> dict[str, str]:
-    (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(model))).body if isinstance(node, ast.ClassDef))
-    found = {}
-    for field, after in pairwise(body):
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-            found[field.target.id] = " ".join(after.value.value.split())
-    return found
+            schema["description"] = " ".join(words[key].split())
 
 
 def _nullable(key: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,20 +1,18 @@
 """Settings read again after an edit of `config.toml`, while the daemon runs."""
 
-import ast
 import asyncio
-import inspect
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
 from sparkdash.api.answers import Setting, SettingList
+from sparkdash.domain.base import field_docstrings
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError, ProfileError, SparkdashError
 from sparkdash.paths import lock_file, read_small_text, replace_file
@@ -176,11 +174,4 @@ def _given(file: Path) -> Mapping[str, Any]:
 @cache
 def read_meanings(model: type[BaseModel]) -> Mapping[str, str]:
     """Return the first paragraph below each field of a model, from its source."""
-    source = ast.parse(inspect.getsource(model))
-    lines = [line for one in source.body if isinstance(one, ast.ClassDef) for line in one.body]
-    found: dict[str, str] = {}
-    for field, below in pairwise(lines):
-        told = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, str):
-            found[field.target.id] = " ".join(told.split("\n\n")[0].split())
-    return found
+    return {name: " ".join(text.split("\n\n")[0].split()) for name, text in field_docstrings(model).items()}

@@ -12,9 +12,10 @@ import pytest
 from sparkdash.doctor.memory import WEDGED
 from sparkdash.doctor.nodes import remote_readings as script
 from sparkdash.doctor.nodes.examine import NodesProbe, examine_nodes, judge_pairs, node_checks_named
-from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, ClusterReadings, PairReadings, TwoNodeProfile
+from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, ClusterReadings, PairReadings
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError
 from sparkdash.nodes.boxes import Box
 from sparkdash.nodes.programs import run_here
@@ -69,7 +70,7 @@ def pair(**sections: Any) -> PairReadings:
     return PairReadings(
         BoxReadings(LOCAL, None, facts("spark1", ends(1)), here),
         BoxReadings("spark2", NODE, facts("spark2", ends(2)), there),
-        profiles=(TwoNodeProfile("qwen3-235b", IMAGE),),
+        profiles=(Profile(name="qwen3-235b", engine=EngineKind.VLLM, image=IMAGE),),
     )
 
 
@@ -201,7 +202,7 @@ def test_each_fault_that_owners_had_and_a_box_can_tell_is_found_with_its_fix(fau
             sections={**found.here.sections, **changes.get("here", {})},
         ),
         there=replace(found.there, facts=there.replace(**changes.get("facts", {}))),
-        profiles=(TwoNodeProfile("big", IMAGE, changes.get("env", {})),),
+        profiles=(Profile(name="big", engine=EngineKind.VLLM, image=IMAGE, env=changes.get("env", {})),),
     )
     bad = [each for each in judged(found, check) if each.status in (Status.WARN, Status.FAIL)]
     assert any(words in each.evidence and fix in (each.fix or "") for each in bad), judged(found, check)

@@ -11,7 +11,6 @@ from sparkdash.doctor.nodes.pair import (
     ClusterReadings,
     PairReadings,
     RdmaPort,
-    TwoNodeProfile,
     addresses_of,
     box_check,
     cluster_check,
@@ -23,6 +22,7 @@ from sparkdash.doctor.nodes.pair import (
 from sparkdash.doctor.services import room_for_weights
 from sparkdash.domain.cluster import Topology, groups, topology_of
 from sparkdash.domain.node import Link
+from sparkdash.domain.profile import Profile
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.nodes.shared_links import SharedLink, common_links, crowded_networks, network_of
 from sparkdash.units import duration, gib, size
@@ -165,7 +165,7 @@ def image(pair: PairReadings) -> Iterator[CheckResult]:
 
 
 def _compared(
-    pair: PairReadings, name: str, users: list[TwoNodeProfile], here: Mapping[str, Any], there: Mapping[str, Any]
+    pair: PairReadings, name: str, users: list[Profile], here: Mapping[str, Any], there: Mapping[str, Any]
 ) -> CheckResult:
     mine, other = parse_image(here, name), parse_image(there, name)
     about = f"{name} ({', '.join(each.name for each in users)})"

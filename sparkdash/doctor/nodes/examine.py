@@ -9,17 +9,11 @@ from typing import Any
 import sparkdash.doctor.nodes.checks  # noqa: F401 - fills the register
 from sparkdash.catalog import load_catalog
 from sparkdash.doctor.check import CHECKS, CheckResult, Unreadable, choose_checks, refuse_unknown, results_of
-from sparkdash.doctor.nodes.pair import (
-    NODE_CHECKS,
-    BoxReadings,
-    ClusterReadings,
-    NodeCheck,
-    PairReadings,
-    TwoNodeProfile,
-)
+from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, ClusterReadings, NodeCheck, PairReadings
 from sparkdash.doctor.probe import Probe, examine, read_within
 from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
+from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.boxes import Box, ask_box, open_boxes
 from sparkdash.nodes.node_file import nodes_file, read_nodes, read_topology
@@ -37,7 +31,7 @@ class NodesProbe:
     settings: Settings
     here: Box
     nodes: Sequence[tuple[Node, Box]]
-    profiles: Callable[[], Sequence[TwoNodeProfile]]
+    profiles: Callable[[], Sequence[Profile]]
     declared: Topology | None = None
 
     async def look(self, checks: Sequence[NodeCheck]) -> tuple[Sequence[PairReadings], ClusterReadings]:
@@ -68,7 +62,7 @@ class NodesProbe:
         return BoxReadings(box.name, node, box.facts, sections, settings=self.settings)
 
 
-def _images(profiles: Sequence[TwoNodeProfile] | Unreadable) -> list[str]:
+def _images(profiles: Sequence[Profile] | Unreadable) -> list[str]:
     return [] if isinstance(profiles, Unreadable) else sorted({each.image for each in profiles if each.image})
 
 
@@ -197,7 +191,6 @@ def _about(finding: NodeFinding, here: str) -> str:
     return here if finding.nodes[0] == LOCAL else finding.nodes[0]
 
 
-def _profiles_for_several(settings: Settings) -> list[TwoNodeProfile]:
+def _profiles_for_several(settings: Settings) -> list[Profile]:
     profiles = load_catalog(settings.profile_folders()).profiles.values()
-    several = [each for each in profiles if each.nodes > 1 and not each.cannot_run]
-    return [TwoNodeProfile(each.name, each.image, each.env) for each in several]
+    return [each for each in profiles if each.nodes > 1 and not each.cannot_run]

@@ -13,18 +13,10 @@ from typing import Any, NamedTuple
 from sparkdash.doctor.check import CheckResult, Unreadable
 from sparkdash.domain.cluster import Cables, Topology
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
+from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.shared_links import SharedLink, chosen_links, find_cables, shared_links
 from sparkdash.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class TwoNodeProfile:
-    """Parts of a profile for several nodes that the checks look at."""
-
-    name: str
-    image: str | None
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class PairReadings:
 
     here: BoxReadings
     there: BoxReadings
-    profiles: Sequence[TwoNodeProfile] | Unreadable = ()
+    profiles: Sequence[Profile] | Unreadable = ()
 
     @property
     def settings(self) -> Settings:
@@ -94,7 +86,7 @@ class PairReadings:
             raise Unreadable("The boxes share no network, see the check link")
         return links[0]
 
-    def wanted(self) -> Sequence[TwoNodeProfile]:
+    def wanted(self) -> Sequence[Profile]:
         if isinstance(self.profiles, Unreadable):
             raise self.profiles
         return self.profiles
