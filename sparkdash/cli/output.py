@@ -164,7 +164,7 @@ def confirm(question: str, *, default: bool = False) -> bool:
     # an event loop's own handler would defer Ctrl-C and leave the question open
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return _answer(f"{printable(question)} [{'Y/n' if default else 'y/N'}]", default=default)
+        return typer.confirm(printable(question), default=default, err=True)
     except typer.Abort as abort:  # click raises it for both
         if isinstance(abort.__context__, KeyboardInterrupt):
             raise typer.Exit(130) from None
@@ -179,14 +179,6 @@ def ask_or_refuse(question: str, refusal: SparkdashError) -> None:
         raise refusal
     if not confirm(question):
         raise typer.Abort
-
-
-def _answer(question: str, *, default: bool) -> bool:
-    while True:
-        said = str(typer.prompt(question, default="", show_default=False, err=True)).strip().lower()
-        if said in ("", "y", "yes", "n", "no"):
-            return default if not said else said.startswith("y")
-        print_note("Answer y or n.")
 
 
 class LiveLine:

@@ -111,7 +111,7 @@ def test_an_answer_that_is_neither_is_asked_again(terminal: Terminal, daemon: Fa
     code, shown = terminal("use", "new", typed="x\nn\n")
     assert code == 1
     assert shown.count("Go on? [y/N]:") == 2
-    assert "Answer y or n." in shown
+    assert "Error: invalid input" in shown
     assert not any(path == "/api/use" for _, path, _ in daemon.calls)
 
 
