@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "looks"), str(HERE.parent / "shared")]
+sys.path[:0] = [str(HERE), str(HERE / "looks"), str(HERE.parent / "shared"), str(HERE.parents[1])]
 
 from conftest import WORLD, ScriptedDaemon  # noqa: E402 - tests/ is no package
 from rich.console import Console  # noqa: E402

@@ -26,6 +26,7 @@ from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import (
+    EDGE_ROOM,
     ELLIPSIS,
     EMPTY,
     EdgeText,
@@ -33,13 +34,16 @@ from sparkdash.tui.text import (
     Style,
     align_right,
     clip,
+    fitted_edge,
     frame,
     join,
     justify,
     key_hint,
     key_hints,
+    length,
     pad,
     plain_text,
+    shorten_apart,
     styled,
     wrap,
 )
@@ -78,6 +82,10 @@ def _where(now: Measuring, width: int) -> Line:
 STYLES = {Conclusion.FASTER: Style.GOOD, Conclusion.SLOWER: Style.BAD, Conclusion.VOID: Style.WARN}
 CELL, FIGURE, WIDE, MEDIAN, STEP = 19, 19, 24, 8, 8
 """Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
+LEAST_ARM = 8
+"""Cells of an arm's name, below which the arms of a run are counted."""
+LEAST_FRAME = 4
+"""Rows of the frame with its heading and one cell."""
 SIDE = 9
 """Width of a column beside the verdict, on wide terminals."""
 ROOMY, BOUNDED = 120, 100
@@ -104,7 +112,8 @@ class RunTable(Table):
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         return [
-            TableRow(run.id, partial(_run, run, width, measured=_is_measured(run, view)), run.id) for run in self.runs
+            TableRow(run.id, partial(_run, run, width, view.profile_names, measured=_is_measured(run, view)), run.id)
+            for run in self.runs
         ]
 
     def _empty(self, view: View, width: int) -> list[Line]:
@@ -137,14 +146,17 @@ def _name(width: int) -> int:
     return 34 if width >= ROOMY else 28
 
 
-def _run(run: Run, width: int, *, measured: bool) -> Line:
+def _run(run: Run, width: int, known: frozenset[str], *, measured: bool) -> Line:
     state, style = ("complete", Style.PLAIN) if run.ended_at else ("has gaps", Style.WARN)
     if measured:
         state, style = "measuring", Style.GOOD
-    arms = ", ".join(arm.name for arm in run.arms)
     line = styled(" ") + pad(styled(run.id, Style.STRONG), _name(width))
     line += styled(f" {run.mode.value:<9} ") + pad(styled(state, style), 10)
-    return clip(line + (styled("SIM ", Style.WARN) if run.simulated else EMPTY) + styled(arms, Style.DIM), width)
+    line += styled("SIM ", Style.WARN) if run.simulated else EMPTY
+    cells = max((width - length(line) + 2) // len(run.arms) - 2, LEAST_ARM)
+    arms = ", ".join(shorten_apart(arm.name, cells, known) for arm in run.arms)
+    arms = arms if len(arms) <= width - length(line) else f"{len(run.arms)} arms"
+    return clip(line + styled(arms, Style.DIM), width)
 
 
 KEYS = key_hints(("m", "copy"))
@@ -158,6 +170,8 @@ class CellTable(Table):
         self.report: Report | None = None
         self.shown_arm: str | None = None
         self.failure_text: str | None = None
+        self._known: frozenset[str] = frozenset()
+        """Names that a cut one must not be taken for."""
 
     @property
     def framed(self) -> bool:
@@ -187,13 +201,17 @@ class CellTable(Table):
         if self.report is None or self.shown_arm is None:
             return EMPTY
         alone = self.shown_arm == self.report.run.baseline
-        base = self.report.run.baseline if width >= BOUNDED else "tok/s" if alone else "baseline"
+        base = "tok/s" if alone else "baseline"
+        if width >= BOUNDED:
+            base = shorten_apart(self.report.run.baseline, _base(width), self._known)
         line = pad(styled("cell", Style.DIM), CELL) + align_right(styled(base, Style.DIM), _base(width))
         if not alone:
-            line += styled(" ") + align_right(styled(self.shown_arm, Style.DIM), _figures(width))
+            arm = shorten_apart(self.shown_arm, _figures(width), self._known)
+            line += styled(" ") + align_right(styled(arm, Style.DIM), _figures(width))
         return line + _sides(width, [name for name, _, _ in BESIDE]) + styled("  verdict", Style.DIM)
 
-    def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
+    def rows(self, view: View, width: int) -> list[TableRow]:
+        self._known = view.profile_names
         report, arm = self.report, self.shown_arm
         if report is None or arm is None:
             return []
@@ -210,23 +228,30 @@ class CellTable(Table):
         rows = self.rows(view, width - 4)
         row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
         told = wrap(row.copy, width - 2, Style.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []
-        foot = [
-            *(styled(" ") + line for line in told),
-            *_foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view)),
-        ]
+        foot = _foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view))
+        if len(told) + len(foot) + LEAST_FRAME <= height:
+            foot = [*(styled(" ") + line for line in told), *foot]
+        else:  # what the run says comes first
+            foot = foot[: max(height - LEAST_FRAME, 0) or height]
         lines = super().draw(view, width, height - len(foot))
         far = styled("SIMULATED", Style.WARN) if self.report.simulated else KEYS
-        lines[0] = frame([], width, EdgeText(self._title(), far), lit=self.has_focus)[0]
+        if lines:
+            title = self._title(width - EDGE_ROOM - length(far))
+            lines[0] = frame([], width, fitted_edge(title, far, styled(" · ", Style.DIM), width), lit=self.has_focus)[0]
         return [*lines, *foot]
 
-    def _title(self) -> Line:
-        title = self.shown_arm or ""
-        if self.report and self.shown_arm != self.report.run.baseline:
-            title = f"{self.shown_arm} against {self.report.run.baseline}"
+    def _title(self, room: int) -> list[Line]:
+        """Return what is compared in `room` cells, of each name both ends, and the figure, which gives way."""
+        base = self.report.run.baseline if self.report else ""
+        names = list(dict.fromkeys((self.shown_arm or base, base)))
         turn = EMPTY
         if self.shown_arm and len(self.others) > 1:
             turn = styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, [ ])", Style.DIM)
-        return styled(title) + turn + styled(" · decode tok/s", Style.DIM)
+        cells = (room - length(turn) - len(" against ")) // len(names)
+        return [
+            styled(" against ".join(shorten_apart(name, cells, self._known) for name in names)) + turn,
+            styled("decode tok/s", Style.DIM),
+        ]
 
 
 def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> TableRow:

@@ -4,9 +4,11 @@ from typing import Any
 
 from screen_shots import State
 from states_serving import LONG, WIDE, at_work, long_names, serving
-from states_trouble import examined, parked
+from states_trouble import examined, measuring, parked
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
+from sparkdash.bench.report.assemble import assemble_report
+from sparkdash.bench.run import Arm, CellKey
 from sparkdash.client.address import Address
 from sparkdash.domain.event import Level
 from sparkdash.domain.history import (
@@ -22,6 +24,7 @@ from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.request import RequestState
 from sparkdash.units import GIB
+from tests.bench.conftest import Rehearsal
 
 
 class Commands:
@@ -124,6 +127,15 @@ def with_a_plan(box: Any, daemon: Any) -> None:
     )  # fmt: skip
 
 
+def with_a_report(box: Any, daemon: Any) -> None:
+    """Two profiles measured against each other, one of them without its last cell."""
+    cells = [CellKey(suite="seeds", context=at, output=out) for at in (0, 2048) for out in (32, 150, 400)]
+    rates = {box.gpt: dict.fromkeys(cells, 60.0), box.coder: dict.fromkeys(cells[:-1], 62.4)}
+    arms = [Arm(name=name, profile=name) for name in rates]
+    run = Rehearsal(arms=arms, rates=rates, wobble=0.001, changes={"id": "20261121-200000-seeds"})
+    daemon.reports = {"20261121-200000-seeds": assemble_report(run.results())}
+
+
 def log_of(box: Any, daemon: Any) -> None:
     """A log with access lines, long lines, and two that hold a word."""
     access = [f'INFO:     127.0.0.1:{40_000 + i} - "POST /v1/chat/completions HTTP/1.1" 200 OK' for i in range(40)]
@@ -151,6 +163,7 @@ STATES = {
     "requests-past-one-opened": State(world, ("3", "p", "enter"), with_past, until="replay on another"),
     "replay": State(world, ("3", "p", "R"), with_past, until="available then"),
     "run-start": State(world, ("A",), with_a_plan, until="about 2h10m"),
+    "a-b-report": State(measuring, ("4",), with_a_report, until="lacks", shows=("% faster",)),
     "logs": State(world, ("5",), log_of),
     "logs-finding": State(world, ("5", "slash", *"kv", "enter"), log_of),
     "history": State(world, ("6",), with_past, until="box · decode"),
