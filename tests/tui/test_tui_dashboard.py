@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState, Liveness, LivenessState, Repairs, RepairStep, RepairTime
-from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
+from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Measuring, Notice, RequestChanged, SwapChanged
 from sparkdash.domain.memory import Floors, Guard, GuardLevel
 from sparkdash.domain.metric import GatewayFigures, LiveRequest, Metric
 from sparkdash.domain.phrases import figures_of_request
@@ -189,6 +189,20 @@ async def test_simulated_is_never_crowded_out(stage: Any, box: Any) -> None:
         assert "SIMULATED" in on.lines[1]
         assert "qwen3-coder-30b-nvfp4/eagle3" in on.lines[1]
         assert len(on.lines[1]) == 80
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24)])
+async def test_the_title_says_simulated_while_a_run_measures(stage: Any, box: Any, size: tuple[int, int]) -> None:
+    """The other pages have no frame that would say it."""
+    now = Measuring(
+        run="r", doing="measuring", arm="a", cell="c", launch=1, launches=2, done=1, cells=9, share=0.1, at=box.now
+    )
+    daemon = box.snapshot().daemon.replace(simulated=True, host="a-box-with-a-name")
+    engines = {box.eagle: box.engine(box.eagle)}
+    async with stage(box.snapshot(daemon=daemon, engines=engines, measuring=now), size=size) as on:
+        assert on.lines[0].startswith(" SIM")
+        assert "measuring 10 %" in on.lines[0]
+        assert "● ready 2h14m" in on.lines[0]
 
 
 async def test_a_silent_engines_rate_is_in_no_sum_and_its_row_tells_the_age(stage: Any, box: Any) -> None:

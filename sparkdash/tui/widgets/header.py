@@ -67,16 +67,15 @@ class TitleBar(Panel):
         host = hosts_line(view)
         simulated = styled("SIMULATED", Style.WARN) if view.simulated else EMPTY
         clock = styled(time.strftime("%H:%M ", time.localtime(view.here)), Style.DIM)
-        far = _far(view)
-        if width >= LEAST_FOR_RATE:
-            far = box_rate(view) + far
+        far = box_rate(view) + _far(view) if width >= LEAST_FOR_RATE else _far(view, narrow=True)
         room = width - length(far) - length(clock) - 2
         parts = [styled("sparkdash", Style.GOOD), host, simulated, _runs(view)]
         left = styled(" ") + join(parts, GAP)
         for less in (parts[1:], parts[2:]):  # what runs is dropped last
             left = left if length(left) <= room else styled(" ") + join(less, GAP)
-        if length(left) > room:
-            left = styled(" ") + _runs(view, room - 1)
+        if length(left) > room:  # a simulated figure never stands without its mark
+            left = styled(" SIM  ", Style.WARN) if view.simulated else styled(" ")
+            left += _runs(view, room - length(left))
         return [justify(clip(left, room), far + clock, width)]
 
 
@@ -128,7 +127,7 @@ def box_rate(view: View) -> Line:
     return styled(f"{'~' if total.estimated else ''}{told}", Style.PLAIN) + styled(" tok/s  ", Style.DIM)
 
 
-def _far(view: View) -> Line:
+def _far(view: View, *, narrow: bool = False) -> Line:
     since = words.age(view.here - view.connection_since)
     if view.connection is ConnectionState.LOST:
         return styled(f"✗ link lost {since}, retrying  ", Style.BAD)
@@ -138,6 +137,8 @@ def _far(view: View) -> Line:
         return styled("connecting  ", Style.WARN)
     count = len(view.snapshot.requests)
     run = styled(f"measuring {view.measuring.share * 100:.0f} %  ", Style.WARN) if view.measuring else EMPTY
+    if run and narrow:
+        return run
     return run + styled(f"{count} in flight  ", Style.PLAIN if count else Style.DIM)
 
 
