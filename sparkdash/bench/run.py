@@ -130,10 +130,7 @@ class Run(Frozen):
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name. Raises KeyError: there is none."""
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise KeyError(name)
+        return {arm.name: arm for arm in self.arms}[name]
 
     def planned(self, launch: int) -> tuple[PlannedCell, ...]:
         return tuple(cell for cell in self.cells if cell.launches is None or launch in cell.launches)

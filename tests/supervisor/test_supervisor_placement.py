@@ -430,6 +430,24 @@ def test_the_smallest_set_that_makes_room_leaves_idle_first_then_oldest_then_qui
     assert fits(40, 20, *there).names == leaves
 
 
+PINNED, BUSY = engine("pinned", 60, pinned=True, idle_s=9000), engine("busy", 40, busy=1)
+
+
+@pytest.mark.parametrize(("gib", "available", "there", "person", "leaves", "pinned"), [
+    (20, 30, [engine("a", 60), engine("b", 30)], False, "", ""), (40, 10, [PINNED, BUSY], False, "busy", ""),
+    (60, 10, [PINNED, BUSY], False, "", "pinned"), (40, 10, [PINNED, BUSY], True, "busy", ""),
+    (60, 10, [PINNED, BUSY], True, "pinned", ""), (None, 100, [engine("a", 10), BUSY], False, "a busy", ""),
+    (None, 100, [PINNED], False, "", "pinned"), (10, None, [engine("a", 10)], False, "a", ""),
+    (10, 100, [engine("a", 10), engine("who", None)], False, "who", ""),
+    (10, 100, [engine("new", 10), engine("stuck", 10, unstopped=True)], True, "new stuck", ""),
+])  # fmt: skip
+def test_a_pinned_engine_leaves_for_a_person_alone_and_what_is_not_known_shares_with_nobody(
+    gib: float | None, available: float | None, there: list[Occupant], person: bool, leaves: str, pinned: str
+) -> None:
+    choice = fits(gib, available, *there, person=person)
+    assert (" ".join(choice.names), " ".join(choice.pinned)) == (leaves, pinned)
+
+
 def test_each_who_leaves_is_told_why() -> None:
     (idle,) = fits(40, 20, engine("a", 40, idle_s=754)).leaving
     assert idle.reason == "idle for 12m34s; it frees 40.0 GiB"
