@@ -50,32 +50,17 @@ def test_the_prompt_asks_for_the_form_that_is_judged() -> None:
     assert prompt.endswith("ANSWER: <integer>")
 
 
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        ("ANSWER: 1234", Outcome.RIGHT),
-        ("12 * 3\n ANSWER: 1,234 ", Outcome.RIGHT),
-        ("**ANSWER: 1234.**", Outcome.RIGHT),
-        ("**ANSWER:** 1234", Outcome.RIGHT),
-        ("ANSWER: 99\nno, wait\nANSWER: 1234", Outcome.RIGHT),
-        ("ANSWER: 1234\nThat is 5 more.", Outcome.RIGHT),
-        ("ANSWER: 1234.0", Outcome.RIGHT),
-        ("<think>ANSWER: 7</think>\nANSWER: 1234", Outcome.RIGHT),
-        ("ANSWER: 1234\nANSWER: 99", Outcome.WRONG),
-        ("ANSWER: 12345", Outcome.WRONG),
-        ("ANSWER: 1234.5", Outcome.WRONG),
-        ("The answer is 1234", Outcome.LENIENT),
-        ("answer: 1234", Outcome.LENIENT),
-        ("ANSWER: 1234 apples", Outcome.LENIENT),
-        (r"\boxed{1,234}", Outcome.LENIENT),
-        ("<think>ANSWER: 1234</think>\nIt is 7", Outcome.WRONG),
-        ("<think>I try 7.\nANSWER: 1234", Outcome.UNPARSED),
-        ("It is 1234.<think>\nANSWER: 1234", Outcome.LENIENT),
-        ("It is 1234 or 1235", Outcome.WRONG),
-        ("I do not know", Outcome.UNPARSED),
-        ("", Outcome.UNPARSED),
-    ],
-)
+@pytest.mark.parametrize(("text", "outcome"), [
+    ("ANSWER: 1234", Outcome.RIGHT), ("12 * 3\n ANSWER: 1,234 ", Outcome.RIGHT), ("**ANSWER: 1234.**", Outcome.RIGHT),
+    ("**ANSWER:** 1234", Outcome.RIGHT), ("ANSWER: 99\nno, wait\nANSWER: 1234", Outcome.RIGHT),
+    ("ANSWER: 1234\nThat is 5 more.", Outcome.RIGHT), ("ANSWER: 1234.0", Outcome.RIGHT),
+    ("<think>ANSWER: 7</think>\nANSWER: 1234", Outcome.RIGHT), ("ANSWER: 1234\nANSWER: 99", Outcome.WRONG),
+    ("ANSWER: 12345", Outcome.WRONG), ("ANSWER: 1234.5", Outcome.WRONG), ("The answer is 1234", Outcome.LENIENT),
+    ("answer: 1234", Outcome.LENIENT), ("ANSWER: 1234 apples", Outcome.LENIENT), (r"\boxed{1,234}", Outcome.LENIENT),
+    ("<think>ANSWER: 1234</think>\nIt is 7", Outcome.WRONG), ("<think>I try 7.\nANSWER: 1234", Outcome.UNPARSED),
+    ("It is 1234.<think>\nANSWER: 1234", Outcome.LENIENT), ("It is 1234 or 1235", Outcome.WRONG),
+    ("I do not know", Outcome.UNPARSED), ("", Outcome.UNPARSED),
+])  # fmt: skip
 def test_the_judge(text: str, outcome: Outcome) -> None:
     """The last line of the form decides; without one the last number is looked at, and counted apart."""
     assert score(1234, text, "stop") is outcome
@@ -146,19 +131,12 @@ def test_the_seeds_fifty_questions_tell_nothing() -> None:
     assert found.text.endswith("3 lost, 1 won, p = 0.62")
 
 
-@pytest.mark.parametrize(
-    ("table", "gate"),
-    [
-        ((290, 10, 10, 90), AccuracyGate.PASS),
-        ((300, 0, 0, 100), AccuracyGate.PASS),
-        ((290, 4, 40, 66), AccuracyGate.PASS),
-        ((200, 90, 10, 100), AccuracyGate.FAIL),
-        ((280, 20, 8, 92), AccuracyGate.NO_EVIDENCE),
-        ((0, 0, 0, 200), AccuracyGate.NO_EVIDENCE),
-        ((10, 0, 0, 190), AccuracyGate.NO_EVIDENCE),
-        ((100, 0, 0, 100), AccuracyGate.PASS),
-    ],
-)
+@pytest.mark.parametrize(("table", "gate"), [
+    ((290, 10, 10, 90), AccuracyGate.PASS), ((300, 0, 0, 100), AccuracyGate.PASS),
+    ((290, 4, 40, 66), AccuracyGate.PASS), ((200, 90, 10, 100), AccuracyGate.FAIL),
+    ((280, 20, 8, 92), AccuracyGate.NO_EVIDENCE), ((0, 0, 0, 200), AccuracyGate.NO_EVIDENCE),
+    ((10, 0, 0, 190), AccuracyGate.NO_EVIDENCE), ((100, 0, 0, 100), AccuracyGate.PASS),
+])  # fmt: skip
 def test_the_gate_is_five_points(table: tuple[int, int, int, int], gate: AccuracyGate) -> None:
     """Where both, the first, the second and neither are right; a baseline with 5 % right cannot be missed by five."""
     assert compare_accuracy(*answers(*table)).gate is gate

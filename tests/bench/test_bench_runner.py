@@ -229,18 +229,12 @@ async def test_a_request_that_does_not_count_is_tried_again(
     assert {one.prompt_id for one in results.samples} == {results.samples[0].prompt_id}
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ({}, None),
-        ({"cached_tokens": 40}, "40 prompt tokens came from the prefix cache"),
-        ({"n": 23}, "23 of 24 tokens (length)"),
-        ({"finish_reason": "stop"}, "finish reason stop"),
-        ({"prompt_tokens": 270}, "the prompt had 270 tokens, 256 were meant"),
-        ({"lag_ms": 7.7}, "the client was 7.7 ms late"),
-        ({"error": "HTTP 500: lost"}, "error: HTTP 500: lost"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "reason"), [
+    ({}, None), ({"cached_tokens": 40}, "40 prompt tokens came from the prefix cache"),
+    ({"n": 23}, "23 of 24 tokens (length)"), ({"finish_reason": "stop"}, "finish reason stop"),
+    ({"prompt_tokens": 270}, "the prompt had 270 tokens, 256 were meant"),
+    ({"lag_ms": 7.7}, "the client was 7.7 ms late"), ({"error": "HTTP 500: lost"}, "error: HTTP 500: lost"),
+])  # fmt: skip
 def test_why_an_answer_does_not_count(answer: dict[str, Any], reason: str | None) -> None:
     told = {"n": 24, "last_ns": 1, "prompt_tokens": 256, "finish_reason": "length", **answer}
     key = CellKey(suite="s", context=256, output=24)

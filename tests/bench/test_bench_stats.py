@@ -126,36 +126,19 @@ def test_fewer_than_four_prompts_only_hint() -> None:
     assert hinted_arms(shared, "A", few_prompts(BenchMetric.AGGREGATE)) == {}
 
 
-@pytest.mark.parametrize(
-    ("p_values", "levels"),
-    [
-        ([], []),
-        ([0.04], [0.05]),
-        ([0.3], [0.05]),
-        ([0.01, 0.04, 0.2, 0.9], [0.0125, 0.025, 0.05, 0.05]),
-        ([0.2, 0.02, 0.001, 0.9], [0.05, 0.025, 0.025, 0.05]),
-    ],
-)
+@pytest.mark.parametrize(("p_values", "levels"), [
+    ([], []), ([0.04], [0.05]), ([0.3], [0.05]), ([0.01, 0.04, 0.2, 0.9], [0.0125, 0.025, 0.05, 0.05]),
+    ([0.2, 0.02, 0.001, 0.9], [0.05, 0.025, 0.025, 0.05]),
+])  # fmt: skip
 def test_levels_are_those_of_benjamini_and_hochberg(p_values: list[float], levels: list[float]) -> None:
     """Claims: the ranks up to the last whose p is at most its share of 5 %."""
     assert fdr_levels(p_values) == pytest.approx(levels)
 
 
-@pytest.mark.parametrize(
-    ("share", "df", "published"),
-    [
-        (0.975, 1, 12.706),
-        (0.975, 2, 4.303),
-        (0.975, 5, 2.571),
-        (0.975, 6, 2.447),
-        (0.975, 30, 2.042),
-        (0.975, 120, 1.980),
-        (0.995, 4, 4.604),
-        (0.99, 1, 31.821),
-        (0.90, 10, 1.372),
-        (0.75, 3, 0.765),
-    ],
-)
+@pytest.mark.parametrize(("share", "df", "published"), [
+    (0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 5, 2.571), (0.975, 6, 2.447), (0.975, 30, 2.042),
+    (0.975, 120, 1.980), (0.995, 4, 4.604), (0.99, 1, 31.821), (0.90, 10, 1.372), (0.75, 3, 0.765),
+])  # fmt: skip
 def test_t_quantiles_are_those_of_the_printed_tables(share: float, df: int, published: float) -> None:
     """As in any textbook's table of Student's t, to its three decimals; and the other tail mirrored."""
     assert stats.t_quantile(share, df) == pytest.approx(published, abs=5e-4)
@@ -191,17 +174,10 @@ def test_means_of_ratios_and_rates() -> None:
         stats.geomean([])
 
 
-@pytest.mark.parametrize(
-    ("right", "n", "published"),
-    [
-        (81, 263, (0.2553, 0.3662)),
-        (15, 148, (0.0624, 0.1605)),
-        (0, 20, (0.0000, 0.1611)),
-        (1, 29, (0.0061, 0.1718)),
-        (37, 50, (0.60, 0.84)),
-        (35, 50, (0.56, 0.81)),
-    ],
-)
+@pytest.mark.parametrize(("right", "n", "published"), [
+    (81, 263, (0.2553, 0.3662)), (15, 148, (0.0624, 0.1605)), (0, 20, (0.0000, 0.1611)), (1, 29, (0.0061, 0.1718)),
+    (37, 50, (0.60, 0.84)), (35, 50, (0.56, 0.81)),
+])  # fmt: skip
 def test_wilson_is_as_published(right: int, n: int, published: tuple[float, float]) -> None:
     """Newcombe, Statistics in Medicine 17 (1998) 857, table I, method 3; then the seeds' 74 % and 70 %."""
     assert stats.wilson(right, n) == pytest.approx(published, abs=5e-5 if n != 50 else 6e-3)

@@ -157,14 +157,10 @@ def test_a_rate_that_hangs_on_an_estimate_is_marked_and_compared_with_none(rehea
     assert "estimated from its share of the text" in text
 
 
-@pytest.mark.parametrize(
-    ("server", "keys"),
-    [
-        (ExactServer(owner="llamacpp"), EngineKind.LLAMACPP),
-        (ExactServer(owner="someone"), EngineKind.VLLM),
-        (ExactServer(owner="someone", strict=True), None),
-    ],
-)
+@pytest.mark.parametrize(("server", "keys"), [
+    (ExactServer(owner="llamacpp"), EngineKind.LLAMACPP), (ExactServer(owner="someone"), EngineKind.VLLM),
+    (ExactServer(owner="someone", strict=True), None),
+])  # fmt: skip
 async def test_an_attached_server_gets_the_keys_that_it_takes(server: ExactServer, keys: EngineKind | None) -> None:
     """A profile of kind `openai` names no engine: its list of models does, else one request tries."""
     server.decode = server.prefill = 1e6

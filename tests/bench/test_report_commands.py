@@ -44,15 +44,10 @@ LENGTHS = (32, 150, 400)
 """Long enough for a decode rate; the document's own lengths are 20, 150 and 400."""
 
 
-@pytest.mark.parametrize(
-    ("tokens", "limit", "told"),
-    [
-        (355_000, 262_144, ("355K tokens", "1")),
-        (1_400_000, 262_144, ("1.4M tokens", "5")),
-        (355_000, 32_768, ("355K tokens", "-¹")),
-        (355_000, None, ("355K tokens", "1")),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "limit", "told"), [
+    (355_000, 262_144, ("355K tokens", "1")), (1_400_000, 262_144, ("1.4M tokens", "5")),
+    (355_000, 32_768, ("355K tokens", "-¹")), (355_000, None, ("355K tokens", "1")),
+])  # fmt: skip
 def test_users_of_a_long_context_are_whole_caches_of_it(tokens: int, limit: int | None, told: tuple[str, str]) -> None:
     """As published for two builds; an engine that serves no such context has no users of it."""
     cells = kv_cells(Provenance(kv_tokens=tokens, context_limit=limit), Footnotes())
@@ -69,16 +64,11 @@ class ModelList:
         return self.said
 
 
-@pytest.mark.parametrize(
-    ("said", "limit"),
-    [
-        (b'{"data": [{"id": "other", "max_model_len": 4096}, {"id": "qwen", "max_model_len": 262144}]}', 262_144),
-        (b'{"data": [{"id": "root/of/qwen", "max_model_len": 8192}]}', 8192),
-        (b'{"data": [{"id": "qwen"}]}', None),
-        (b'{"data": 3}', None),
-        (b"not json", None),
-    ],
-)
+@pytest.mark.parametrize(("said", "limit"), [
+    (b'{"data": [{"id": "other", "max_model_len": 4096}, {"id": "qwen", "max_model_len": 262144}]}', 262_144),
+    (b'{"data": [{"id": "root/of/qwen", "max_model_len": 8192}]}', 8192), (b'{"data": [{"id": "qwen"}]}', None),
+    (b'{"data": 3}', None), (b"not json", None),
+])  # fmt: skip
 async def test_the_longest_request_is_what_the_engine_says(said: bytes, limit: int | None) -> None:
     """The measured model's length, not that of an adapter beside it; None where the engine tells none."""
     client: Any = ModelList(said)
@@ -203,14 +193,10 @@ def test_a_cell_that_no_run_has_names_the_run_to_resume(rehearse: Callable[..., 
     assert found["C"].seconds == pytest.approx(70)
 
 
-@pytest.mark.parametrize(
-    ("told", "words", "refused"),
-    [
-        ({"thinking": True}, "The thinking flag differs", True),
-        ({"kv_dtype": "fp8"}, "The KV cache's type differs", False),
-        ({"driver": "581"}, "The driver differs", False),
-    ],
-)
+@pytest.mark.parametrize(("told", "words", "refused"), [
+    ({"thinking": True}, "The thinking flag differs", True),
+    ({"kv_dtype": "fp8"}, "The KV cache's type differs", False), ({"driver": "581"}, "The driver differs", False),
+])  # fmt: skip
 def test_other_work_is_refused_and_another_box_is_flagged(
     told: Mapping[str, object], words: str, refused: bool, rehearse: Callable[..., Results]
 ) -> None:
@@ -563,17 +549,12 @@ def test_a_build_that_came_back_is_a_period_of_its_own(rehearse: Callable[..., R
     assert found.change.outlook is Outlook.FASTER
 
 
-@pytest.mark.parametrize(
-    ("image", "digest", "pinned"),
-    [
-        (IMAGE, "sha256:aa", "registry.example:5000/vllm@sha256:aa"),
-        ("vllm", "sha256:aa", "vllm@sha256:aa"),
-        ("vllm:1@sha256:bb", "sha256:aa", "vllm@sha256:aa"),
-        ("vllm:1", "docker.io/vllm@sha256:aa", "docker.io/vllm@sha256:aa"),
-        ("localhost/mine:1", "0123abcd", "0123abcd"),
-        ("vllm:1", None, "vllm:1"),
-    ],
-)
+@pytest.mark.parametrize(("image", "digest", "pinned"), [
+    (IMAGE, "sha256:aa", "registry.example:5000/vllm@sha256:aa"), ("vllm", "sha256:aa", "vllm@sha256:aa"),
+    ("vllm:1@sha256:bb", "sha256:aa", "vllm@sha256:aa"),
+    ("vllm:1", "docker.io/vllm@sha256:aa", "docker.io/vllm@sha256:aa"), ("localhost/mine:1", "0123abcd", "0123abcd"),
+    ("vllm:1", None, "vllm:1"),
+])  # fmt: skip
 def test_the_way_back_names_the_image_by_its_digest(image: str, digest: str | None, pinned: str) -> None:
     assert pinned_image(Build(image=image, image_digest=digest)) == pinned
 

@@ -15,21 +15,10 @@ from sparkdash.errors import AdmissionError
 Loaded = Callable[[str], Catalog]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "tiny",
-        "small",
-        "openai/tiny",
-        "hub/owner/small",
-        "Tiny",
-        "OpenAI/TINY",
-        "owner/Small",
-        "tiny:latest",
-        "hub/SMALL:latest",
-        "Tiny:high",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "tiny", "small", "openai/tiny", "hub/owner/small", "Tiny", "OpenAI/TINY", "owner/Small", "tiny:latest",
+    "hub/SMALL:latest", "Tiny:high",
+])  # fmt: skip
 def test_a_profile_is_found_by_name_or_alias_in_any_case(name: str, loaded: Loaded, good: str) -> None:
     """Clients write owner/name, the hub's ids are written in both cases, and Ollama's clients write a tag behind."""
     assert loaded(good + "modes: {high: {reasoning_effort: high}}\n").find(name).name == "tiny"

@@ -116,15 +116,10 @@ def test_a_secret_in_a_wrong_place_is_not_shown() -> None:
         assert secret[:12] not in found.message + found.hint
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"image": "localhost/fork:1", "engine_version": "0.32.0"},
-        {"image": "vllm/vllm-openai:nightly"},
-        {"engine_version": "0.99.0"},
-        {"engine_version": "main"},
-    ],
-)
+@pytest.mark.parametrize("more", [
+    {"image": "localhost/fork:1", "engine_version": "0.32.0"}, {"image": "vllm/vllm-openai:nightly"},
+    {"engine_version": "0.99.0"}, {"engine_version": "main"},
+])  # fmt: skip
 def test_a_fork_or_an_unknown_version_only_warns(more: dict[str, Any]) -> None:
     assert not _one("vllm", {"mxfp4-backend": "CUTLASS"}, **more).certain
 

@@ -343,7 +343,7 @@ async def test_an_error_under_a_200_is_one(house: Any, body: bytes, error: str) 
     ],
 )
 async def test_an_answer_is_not_taken_for_a_bad_one(house: Any, body: bytes, error: str | None) -> None:
-    """That it has the word says nothing; blanks may be sent before a body; an error that blames the request is an answer."""
+    """The mere word says nothing; blanks may be sent before a body; an error that blames the request is an answer."""
     house.engine.script = answering(body)
     assert (await house.chat()).content == body
     row = await house.ended()

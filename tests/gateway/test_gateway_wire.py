@@ -196,7 +196,7 @@ async def test_a_body_is_asked_for_when_its_client_waits_for_that() -> None:
 
 
 async def test_time_runs_while_nobody_asks_and_not_while_a_request_is_answered() -> None:
-    """That of a head, and that of a connection that is kept."""
+    """The time of a head, and of a connection that is kept."""
     go_on = asyncio.Event()
 
     async def serve(own: RequestChannel) -> None:

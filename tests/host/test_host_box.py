@@ -98,18 +98,13 @@ def test_the_boards_sensor_is_found_by_its_label_when_its_module_is_loaded_and_m
     assert power.read() is None
 
 
-@pytest.mark.parametrize(
-    ("gpu", "others", "power"),
-    [
-        (None, (), None),
-        (Gpu(), (), None),
-        (Gpu(power_w=62.0), (), Power(62.0, "GPU only")),
-        (Gpu(power_w=62.0, board_power_w=98.0), (), Power(98.0, "whole box")),
-        (Gpu(power_w=62.0), (Gpu(power_w=64.0),), Power(126.0, "GPU only, 2 boxes")),
-        (Gpu(power_w=62.0, board_power_w=98.0), (Gpu(power_w=64.0),), Power(126.0, "GPU only, 2 boxes")),
-        (Gpu(power_w=62.0), (None, Gpu()), Power(62.0, "GPU only")),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "others", "power"), [
+    (None, (), None), (Gpu(), (), None), (Gpu(power_w=62.0), (), Power(62.0, "GPU only")),
+    (Gpu(power_w=62.0, board_power_w=98.0), (), Power(98.0, "whole box")),
+    (Gpu(power_w=62.0), (Gpu(power_w=64.0),), Power(126.0, "GPU only, 2 boxes")),
+    (Gpu(power_w=62.0, board_power_w=98.0), (Gpu(power_w=64.0),), Power(126.0, "GPU only, 2 boxes")),
+    (Gpu(power_w=62.0), (None, Gpu()), Power(62.0, "GPU only")),
+])  # fmt: skip
 def test_the_sensor_of_the_power_is_named(gpu: Gpu | None, others: tuple[Gpu | None, ...], power: Power | None) -> None:
     """One kind of sensor for all boxes, so that the sum means something."""
     assert total_power(gpu, others) == power
@@ -225,19 +220,11 @@ def parsed(name: str) -> Contiguity:
     return contiguity.parse_contiguity(files["/proc/buddyinfo"], files["/proc/vmstat"], page)
 
 
-@pytest.mark.parametrize(
-    ("name", "blocks"),
-    [
-        ("gb10-fresh", 782),
-        ("gb10-7-days", 0),
-        ("gb10-after-drop", 0),
-        ("gb10-serving-fresh-boot", 0),
-        ("gb10-serving", 0),
-        ("x86-6.18", 2095 * 4 // 32),
-        ("gb10-64k-pages", 20 + 12 * 2 + 6 * 4 + 3 * 8 + 100 * 16),
-        ("two-nodes", (800 + 80) * 4 // 32),
-    ],
-)
+@pytest.mark.parametrize(("name", "blocks"), [
+    ("gb10-fresh", 782), ("gb10-7-days", 0), ("gb10-after-drop", 0), ("gb10-serving-fresh-boot", 0),
+    ("gb10-serving", 0), ("x86-6.18", 2095 * 4 // 32), ("gb10-64k-pages", 20 + 12 * 2 + 6 * 4 + 3 * 8 + 100 * 16),
+    ("two-nodes", (800 + 80) * 4 // 32),
+])  # fmt: skip
 def test_free_blocks_of_32_mib_are_counted_in_zone_normal_of_all_nodes(name: str, blocks: int) -> None:
     """Columns are counted: x86 ends at 4 MiB, of which eight count as one; with 64 KiB pages larger blocks count as several."""
     assert parsed(name).blocks == blocks

@@ -150,17 +150,11 @@ def test_whoever_serves_nobody_yet_goes_first() -> None:
     assert cheapest_victim([], GIB) is None
 
 
-@pytest.mark.parametrize(
-    ("spared", "goes"),
-    [
-        ({"pinned": True}, {"in_flight": 3}),
-        ({"in_flight": 1}, {"reload_s": 900.0}),
-        ({"reload_s": None}, {"reload_s": 900.0}),
-        ({"reload_s": 61.0}, {"bytes": 20 * GIB}),
-        ({"bytes": 20 * GIB}, {"bytes": 60 * GIB}),
-        ({"bytes": 1 * GIB, "reload_s": 2.0}, {"pinned": True}),
-    ],
-)
+@pytest.mark.parametrize(("spared", "goes"), [
+    ({"pinned": True}, {"in_flight": 3}), ({"in_flight": 1}, {"reload_s": 900.0}),
+    ({"reload_s": None}, {"reload_s": 900.0}), ({"reload_s": 61.0}, {"bytes": 20 * GIB}),
+    ({"bytes": 20 * GIB}, {"bytes": 60 * GIB}), ({"bytes": 1 * GIB, "reload_s": 2.0}, {"pinned": True}),
+])  # fmt: skip
 def test_whom_it_costs_least(spared: dict[str, Any], goes: dict[str, Any]) -> None:
     """Enough before too little, not pinned before pinned, idle before busy, soon back before late, big before small."""
     one, other = victim("spared", **spared), victim("goes", **goes)

@@ -61,16 +61,11 @@ async def test_lines_of_the_kernel_are_read_since_a_moment(journalctl: Callable[
     assert f"--since=@{int(NOW - 60)}" in (tmp_path / "calls").read_text()
 
 
-@pytest.mark.parametrize(
-    "says",
-    [
-        f"cat >&2 <<'END'\n{HINT}END\necho '-- No entries --'",
-        "echo 'No journal files were found.' >&2; echo '-- No entries --'",
-        "echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1",
-        "exec sleep 60",
-        None,
-    ],
-)
+@pytest.mark.parametrize("says", [
+    f"cat >&2 <<'END'\n{HINT}END\necho '-- No entries --'",
+    "echo 'No journal files were found.' >&2; echo '-- No entries --'",
+    "echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1", "exec sleep 60", None,
+])  # fmt: skip
 async def test_a_journal_that_is_closed_to_us_or_hangs_or_is_not_there_is_unknown(
     journalctl: Callable[[str], str], says: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

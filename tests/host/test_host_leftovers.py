@@ -77,25 +77,19 @@ def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"",
     (folder / "environ").write_bytes(environ)
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "container", "found"),
-    [
-        (f"4:memory:/libpod_parent/libpod-{ID}\n0::/libpod_parent/libpod-{ID}\n", ID, {7}),
-        (f"0::/machine.slice/libpod-{ID}.scope/container\n", ID, {7}),
-        (f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n", ID, {7}),
-        (f"0::/system.slice/docker-{ID}.scope\n", ID, {7}),
-        (f"4:memory:/docker/{ID}\n", ID, {7}),
-        (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", ID, set()),
-        (f"0::/machine.slice/libpod-{ID}.scope\n", ID[:12], set()),
-        ("1:cpu:/system.slice/ssh.service\n", "1", set()),
-        ("0::/\n", "", set()),
-        ("0::/\n", None, set()),
-    ],
-)
+@pytest.mark.parametrize(("cgroup", "container", "found"), [
+    (f"4:memory:/libpod_parent/libpod-{ID}\n0::/libpod_parent/libpod-{ID}\n", ID, {7}),
+    (f"0::/machine.slice/libpod-{ID}.scope/container\n", ID, {7}),
+    (f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n", ID, {7}),
+    (f"0::/system.slice/docker-{ID}.scope\n", ID, {7}), (f"4:memory:/docker/{ID}\n", ID, {7}),
+    (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", ID, set()),
+    (f"0::/machine.slice/libpod-{ID}.scope\n", ID[:12], set()), ("1:cpu:/system.slice/ssh.service\n", "1", set()),
+    ("0::/\n", "", set()), ("0::/\n", None, set()),
+])  # fmt: skip
 def test_a_container_is_known_by_its_control_group_and_its_whole_id(
     tmp_path: Path, cgroup: str, container: str | None, found: set[int]
 ) -> None:
-    """Its monitor is not ended with it, nor is anybody where the id tells too little to kill by."""
+    """A container's monitor is not ended with it, nor is anybody where the id tells too little to kill by."""
     planted(tmp_path, 7, cgroup=cgroup)
     assert set(leftovers.processes_of_engine("us/x", container, tmp_path)) == found
 

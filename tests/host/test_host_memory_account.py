@@ -495,16 +495,12 @@ def owner(cgroup: str, known: KnownOwners | None = None, name: str = "python3") 
     return owners([one(7, cgroup, name=name)], known or KnownOwners(users={1000: "alice"}, asks=1000))[7]
 
 
-@pytest.mark.parametrize(
-    ("path", "runtime"),
-    [
-        (f"/machine.slice/libpod-{ID}.scope/container", "podman"),
-        (f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope", "podman"),
-        (f"/libpod_parent/libpod-{ID}", "podman"),
-        (f"/system.slice/docker-{ID}.scope", "docker"),
-        (f"/default/{ID}", "containerd"),
-    ],
-)
+@pytest.mark.parametrize(("path", "runtime"), [
+    (f"/machine.slice/libpod-{ID}.scope/container", "podman"),
+    (f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope", "podman"),
+    (f"/libpod_parent/libpod-{ID}", "podman"), (f"/system.slice/docker-{ID}.scope", "docker"),
+    (f"/default/{ID}", "containerd"),
+])  # fmt: skip
 def test_a_container_by_its_control_group(path: str, runtime: str) -> None:
     assert container_id(path) == (runtime, ID)
     assert owner(path) == Owner(Holder.CONTAINER, SHORT, runtime=runtime)

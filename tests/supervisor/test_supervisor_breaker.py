@@ -195,15 +195,11 @@ def test_one_that_an_earlier_daemon_parked_is_tried_once_more_when_a_person_want
     assert (breaker.parked, breaker.refusal("a", 2.0)) == ({}, None)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "parks"),
-    [
-        (OOM, OOM, True),
-        (CRASH, EngineError(CRASH.message.replace("7f00", "8a10"), code="engine_crash"), True),
-        (CRASH, EngineError("a did not start. The engine died: another", code="engine_crash"), False),
-        (OOM, CRASH, False),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "parks"), [
+    (OOM, OOM, True), (CRASH, EngineError(CRASH.message.replace("7f00", "8a10"), code="engine_crash"), True),
+    (CRASH, EngineError("a did not start. The engine died: another", code="engine_crash"), False),
+    (OOM, CRASH, False),
+])  # fmt: skip
 def test_the_same_error_twice_is_not_tried_a_third_time(
     breaker: Breaker, first: SparkdashError, second: SparkdashError, parks: bool
 ) -> None:

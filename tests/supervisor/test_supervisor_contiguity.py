@@ -44,17 +44,10 @@ def test_a_load_asks_for_blocks_by_its_size(gib: float | None, wanted: int) -> N
     assert blocks_for(None if gib is None else int(gib * GIB)).blocks == wanted
 
 
-@pytest.mark.parametrize(
-    ("name", "well"),
-    [
-        ("gb10-fresh", True),
-        ("gb10-7-days", False),
-        ("gb10-after-drop", False),
-        ("gb10-serving", False),
-        ("gb10-64k-pages", True),
-        ("x86-6.18", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "well"), [
+    ("gb10-fresh", True), ("gb10-7-days", False), ("gb10-after-drop", False), ("gb10-serving", False),
+    ("gb10-64k-pages", True), ("x86-6.18", True),
+])  # fmt: skip
 def test_recorded_boxes_are_told_apart(name: str, well: bool) -> None:
     """A box just started from one that needs a restart, for a load of 100 GiB."""
     assert enough(recorded(name).blocks, blocks_for(100 * GIB)) is well
@@ -73,17 +66,10 @@ async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(hous
     assert house.state("a") is EngineState.READY
 
 
-@pytest.mark.parametrize(
-    ("facts", "settings", "reading"),
-    [
-        ({"gib": 100}, {}, GpuReading(Gpu(name="NVIDIA GeForce RTX 5090"))),
-        ({"gib": 100}, {}, GpuReading(None)),
-        ({"gib": 100}, {"contiguity": "off"}, SPARK),
-        ({"gib": 7}, {}, SPARK),
-        ({"gib": 60, "gpu": False}, {}, SPARK),
-    ],
-    ids=["another GPU", "no GPU known", "the owner's wish", "a small load", "a load without GPU"],
-)
+@pytest.mark.parametrize(("facts", "settings", "reading"), [
+    ({"gib": 100}, {}, GpuReading(Gpu(name="NVIDIA GeForce RTX 5090"))), ({"gib": 100}, {}, GpuReading(None)),
+    ({"gib": 100}, {"contiguity": "off"}, SPARK), ({"gib": 7}, {}, SPARK), ({"gib": 60, "gpu": False}, {}, SPARK),
+], ids=["another GPU", "no GPU known", "the owner's wish", "a small load", "a load without GPU"])  # fmt: skip
 async def test_nothing_is_refused_where_no_blocks_are_needed(
     house: Any, facts: Any, settings: Any, reading: GpuReading
 ) -> None:

@@ -47,18 +47,11 @@ def test_an_engine_that_is_free_again_within_two_minutes_is_found_to_work(frees_
     assert frees_s <= at <= Thresholds().recovery_s
 
 
-@pytest.mark.parametrize(
-    ("look", "tried_at", "given_up_at"),
-    [
-        (LEFT, [0.0, 30.0, 60.0, 90.0, 120.0], 125.0),
-        (STILL, [], 120.0),
-        (replace(STILL, answers=False, held=1), [120.0], 125.0),
-        (replace(STILL, stopped=3), [], 0.0),
-        (replace(STILL, stopped=1), [], 20.0),
-        (replace(STILL, health=HealthAnswer.SILENT), [], 20.0),
-    ],
-    ids=["free", "it holds its requests", "no fresh figures", "all stopped", "one stopped", "the server is silent"],
-)
+@pytest.mark.parametrize(("look", "tried_at", "given_up_at"), [
+    (LEFT, [0.0, 30.0, 60.0, 90.0, 120.0], 125.0), (STILL, [], 120.0),
+    (replace(STILL, answers=False, held=1), [120.0], 125.0), (replace(STILL, stopped=3), [], 0.0),
+    (replace(STILL, stopped=1), [], 20.0), (replace(STILL, health=HealthAnswer.SILENT), [], 20.0),
+], ids=["free", "it holds its requests", "no fresh figures", "all stopped", "one stopped", "the server is silent"])  # fmt: skip
 def test_one_that_never_works_is_tried_and_given_up(
     look: EngineSignals, tried_at: list[float], given_up_at: float
 ) -> None:

@@ -39,14 +39,10 @@ class Said:
             yield line
 
 
-@pytest.mark.parametrize(
-    ("log", "told"),
-    [
-        (["its start", "then", "now"], ["then", "now"]),
-        (None, ["its start"]),
-        (HostError("podman does not answer."), ["its start"]),
-    ],
-)
+@pytest.mark.parametrize(("log", "told"), [
+    (["its start", "then", "now"], ["then", "now"]), (None, ["its start"]),
+    (HostError("podman does not answer."), ["its start"]),
+])  # fmt: skip
 async def test_the_last_lines_are_those_of_now_or_what_was_kept_where_the_runtime_does_not_tell(
     log: Any, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,18 +204,10 @@ async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand
     assert (await stand.look()).power_w is None
 
 
-@pytest.mark.parametrize(
-    ("answered", "unanswered", "is_live", "answers"),
-    [
-        (None, None, True, None),
-        (None, 999_999, True, False),
-        (1.0, None, True, True),
-        (1.0, 0.5, True, True),
-        (100.0, 99.0, True, False),
-        (100.0, None, True, None),
-        (1.0, None, False, None),
-    ],
-)
+@pytest.mark.parametrize(("answered", "unanswered", "is_live", "answers"), [
+    (None, None, True, None), (None, 999_999, True, False), (1.0, None, True, True), (1.0, 0.5, True, True),
+    (100.0, 99.0, True, False), (100.0, None, True, None), (1.0, None, False, None),
+])  # fmt: skip
 async def test_figures_come_with_the_look_or_do_not_or_never_did(
     stand: Stand, answered: float | None, unanswered: float | None, is_live: bool, answers: bool | None
 ) -> None:

@@ -474,28 +474,14 @@ def test_a_peak_is_what_must_be_free_and_the_sum_what_stays() -> None:
 L, D, E = Basis.LEARNED, Basis.DECLARED, Basis.ESTIMATED
 
 
-@pytest.mark.parametrize(
-    ("gib", "basis", "available", "there", "told"),
-    [
-        (119, D, 120, [], False),
-        (118, D, 128, [], True),
-        (60, D, 50, [], False),
-        (60, D, 65, [], False),
-        (60, L, 65, [], True),
-        (60, L, 50, [], False),
-        (60, D, 20, [engine("a", 30)], False),
-        (60, L, 35, [engine("a", 30)], True),
-        (60, L, 20, [engine("a", 30)], False),
-        (60, L, 20, [engine("a", 30, basis=D)], None),
-        (129, L, 20, [engine("a", 30, basis=D)], False),
-        (60, L, 20, [engine("who", None)], None),
-        (60, L, None, [engine("a", 30)], None),
-        (119, D, None, [], False),
-        (119, E, 120, [], None),
-        (60, E, 120, [], True),
-        (None, L, 50, [], None),
-    ],
-)
+@pytest.mark.parametrize(("gib", "basis", "available", "there", "told"), [
+    (119, D, 120, [], False), (118, D, 128, [], True), (60, D, 50, [], False), (60, D, 65, [], False),
+    (60, L, 65, [], True), (60, L, 50, [], False), (60, D, 20, [engine("a", 30)], False),
+    (60, L, 35, [engine("a", 30)], True), (60, L, 20, [engine("a", 30)], False),
+    (60, L, 20, [engine("a", 30, basis=D)], None), (129, L, 20, [engine("a", 30, basis=D)], False),
+    (60, L, 20, [engine("who", None)], None), (60, L, None, [engine("a", 30)], None), (119, D, None, [], False),
+    (119, E, 120, [], None), (60, E, 120, [], True), (None, L, 50, [], None),
+])  # fmt: skip
 def test_never_is_said_only_when_it_is_known(
     gib: float | None, basis: Basis, available: float | None, there: list[Occupant], told: bool | None
 ) -> None:
@@ -509,17 +495,10 @@ def test_memory_that_is_still_coming_back_is_no_reason_to_refuse() -> None:
     assert fits(60, 50, more_is_coming=True).fits is None
 
 
-@pytest.mark.parametrize(
-    ("gib", "basis", "alone", "expected"),
-    [
-        (40, D, True, 50),
-        (40, D, False, 50),
-        (40, L, True, 40),
-        (40, L, False, 50),
-        (40, E, True, None),
-        (40, E, False, 50),
-    ],
-)
+@pytest.mark.parametrize(("gib", "basis", "alone", "expected"), [
+    (40, D, True, 50), (40, D, False, 50), (40, L, True, 40), (40, L, False, 50), (40, E, True, None),
+    (40, E, False, 50),
+])  # fmt: skip
 def test_beside_others_the_reserve_is_always_kept(gib: float, basis: Basis, alone: bool, expected: int | None) -> None:
     """The last look before a start, 10 in reserve."""
     asked = must_be_free(need(gib, basis), 10 * GIB, alone=alone)

@@ -216,15 +216,10 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back(rig: Rig) -> No
     assert feed(rig, moves.SwapFailed("c", ERROR))[1:] == begins("a", cause=SwapCause.FALLBACK)
 
 
-@pytest.mark.parametrize(
-    ("release", "now"),
-    [
-        (moves.Use("b", SwapCause.USER), 1.0),
-        (moves.Release("b"), 1.0),
-        (moves.CatalogRead({"b": moves.ProfileFacts("f-b")}), 1.0),
-        (moves.Leave("x"), REST_S),
-    ],
-)
+@pytest.mark.parametrize(("release", "now"), [
+    (moves.Use("b", SwapCause.USER), 1.0), (moves.Release("b"), 1.0),
+    (moves.CatalogRead({"b": moves.ProfileFacts("f-b")}), 1.0), (moves.Leave("x"), REST_S),
+])  # fmt: skip
 def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(
     empty: Rig, release: moves.Move, now: float
 ) -> None:

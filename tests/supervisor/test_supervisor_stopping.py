@@ -236,15 +236,10 @@ async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(ho
     assert "12.4 GiB of 95.0 GiB not returned by leaky" in notice.text
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "args", "leaks", "blind", "from_s", "to_s"),
-    [
-        (80, 80, {}, 0, False, 0.01, 0.5),
-        (80, 80, {}, 5, True, 0.5, 2),
-        (60, 2, {"kv-cache-memory-bytes": "1G"}, 40, False, 0.0, 0.5),
-    ],
-    ids=["nothing is owed", "nobody can tell what it held", "a load that takes what it was told to take"],
-)
+@pytest.mark.parametrize(("first", "second", "args", "leaks", "blind", "from_s", "to_s"), [
+    (80, 80, {}, 0, False, 0.01, 0.5), (80, 80, {}, 5, True, 0.5, 2),
+    (60, 2, {"kv-cache-memory-bytes": "1G"}, 40, False, 0.0, 0.5),
+], ids=["nothing is owed", "nobody can tell what it held", "a load that takes what it was told to take"])  # fmt: skip
 async def test_memory_that_a_load_does_not_miss_is_not_waited_for_long(
     house: Any, first: float, second: float, args: Any, leaks: int, blind: bool, from_s: float, to_s: float
 ) -> None:
@@ -281,20 +276,13 @@ async def test_a_debt_outlives_the_refusal(house: Any) -> None:
     assert house.runtime.running() == ["big"]
 
 
-@pytest.mark.parametrize(
-    ("held", "available", "missing"),
-    [
-        ([HeldMemory(40 * GIB, 60 * GIB)], 100 * GIB, 0),
-        ([HeldMemory(40 * GIB, 60 * GIB)], 97 * GIB, 0),
-        ([HeldMemory(40 * GIB, 60 * GIB)], 90 * GIB, 10 * GIB),
-        ([HeldMemory(40 * GIB, 60 * GIB), HeldMemory(20 * GIB, 61 * GIB)], 100 * GIB, 20 * GIB),
-        ([HeldMemory(40 * GIB, 60 * GIB), None], 70 * GIB, None),
-        ([None], 70 * GIB, None),
-        ([], 70 * GIB, 0),
-        ([HeldMemory(GIB // 2, 60 * GIB)], 60 * GIB, 0),
-        ([HeldMemory(2 * GIB, 60 * GIB)], 57 * GIB, 2 * GIB),
-    ],
-)
+@pytest.mark.parametrize(("held", "available", "missing"), [
+    ([HeldMemory(40 * GIB, 60 * GIB)], 100 * GIB, 0), ([HeldMemory(40 * GIB, 60 * GIB)], 97 * GIB, 0),
+    ([HeldMemory(40 * GIB, 60 * GIB)], 90 * GIB, 10 * GIB),
+    ([HeldMemory(40 * GIB, 60 * GIB), HeldMemory(20 * GIB, 61 * GIB)], 100 * GIB, 20 * GIB),
+    ([HeldMemory(40 * GIB, 60 * GIB), None], 70 * GIB, None), ([None], 70 * GIB, None), ([], 70 * GIB, 0),
+    ([HeldMemory(GIB // 2, 60 * GIB)], 60 * GIB, 0), ([HeldMemory(2 * GIB, 60 * GIB)], 57 * GIB, 2 * GIB),
+])  # fmt: skip
 def test_what_is_missing(held: list[HeldMemory | None], available: int, missing: int | None) -> None:
     debts = MemoryDebts()
     for number, each in enumerate(held):

@@ -210,18 +210,11 @@ def test_derive_counts_from_the_first_reading() -> None:
     assert value(history, Metric.PREFIX_HIT_LIFETIME) == pytest.approx(3 / 10)
 
 
-@pytest.mark.parametrize(
-    ("gained", "q", "expected"),
-    [
-        ({0.5: 4.0, 1.0: 4.0, math.inf: 4.0}, 0.5, 0.25),
-        ({0.5: 0.0, 1.0: 10.0, math.inf: 10.0}, 0.95, 0.975),
-        ({0.5: 1.0, 1.0: 1.0, math.inf: 10.0}, 0.5, 1.0),
-        (TTFT, 0.5, None),
-        ({0.5: 1.0, 1.0: -1.0, math.inf: 1.0}, 0.5, None),
-        ({0.5: 1.0}, 0.5, None),
-        ({}, 0.5, None),
-    ],
-)
+@pytest.mark.parametrize(("gained", "q", "expected"), [
+    ({0.5: 4.0, 1.0: 4.0, math.inf: 4.0}, 0.5, 0.25), ({0.5: 0.0, 1.0: 10.0, math.inf: 10.0}, 0.95, 0.975),
+    ({0.5: 1.0, 1.0: 1.0, math.inf: 10.0}, 0.5, 1.0), (TTFT, 0.5, None),
+    ({0.5: 1.0, 1.0: -1.0, math.inf: 1.0}, 0.5, None), ({0.5: 1.0}, 0.5, None), ({}, 0.5, None),
+])  # fmt: skip
 def test_derive_quantile(gained: dict[float, float], q: float, expected: float | None) -> None:
     """Linear within a bucket from 0; the last finite bound beyond it; unknown without samples, with a falling bucket, or no +Inf."""
     assert quantile(TTFT, gained, q) == (expected if expected is None else pytest.approx(expected))

@@ -268,15 +268,10 @@ def stuck(box: Any, state: LivenessState = LivenessState.STUCK, step: RepairStep
     return box.snapshot(engines=engines, requests=requests, repairs=repairs)
 
 
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ((), "2 repairs, 4m12s on average"),
-        (("2",), "✗ stuck"),
-        (("3", "enter"), "engine stuck: requests cancelled, looking again 40s"),
-    ],
-    ids=["card", "profiles", "request"],
-)
+@pytest.mark.parametrize(("keys", "told"), [
+    ((), "2 repairs, 4m12s on average"), (("2",), "✗ stuck"),
+    (("3", "enter"), "engine stuck: requests cancelled, looking again 40s"),
+], ids=["card", "profiles", "request"])  # fmt: skip
 async def test_each_page_says_what_it_knows_of_a_stuck_engine(
     stage: Any, box: Any, keys: tuple[str, ...], told: str
 ) -> None:

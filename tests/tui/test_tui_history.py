@@ -213,14 +213,10 @@ def test_a_window_keeps_the_moment_under_the_mouse_and_never_ends_in_the_future(
     assert 0 < len(ticks(now - 365 * DAY_S, now, 8)) <= 9
 
 
-@pytest.mark.parametrize(
-    ("step_s", "now", "told"),
-    [
-        (3600, 1_795_000_000.0, "Mon 21 Sep 14:13"),
-        (3600, 1_800_000_000.0, "Mon 21 Sep 2026 14:13"),
-        (86400, 1_795_000_000.0, "Mon 21 Sep 2026"),
-    ],
-)
+@pytest.mark.parametrize(("step_s", "now", "told"), [
+    (3600, 1_795_000_000.0, "Mon 21 Sep 14:13"), (3600, 1_800_000_000.0, "Mon 21 Sep 2026 14:13"),
+    (86400, 1_795_000_000.0, "Mon 21 Sep 2026"),
+])  # fmt: skip
 def test_a_moment_of_another_year_has_its_year(step_s: float, now: float, told: str) -> None:
     assert moment_text(1_790_000_000.0, step_s, now) == told
 

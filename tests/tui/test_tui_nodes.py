@@ -22,7 +22,7 @@ def figures(box: Any, at: float | None = None, **held: int) -> NodeSample:
 
 
 def link(received: float = 0.0, sent: float = 0.0, **changes: Any) -> NodeSample:
-    """This box's end of the cable: an RDMA port, and the network interface over it."""
+    """Our end of the cable: an RDMA port, and the network interface over it."""
     values: dict[str, Any] = {
         "name": "rocep1s0f1", "rdma": True, "received_bytes_s": received, "sent_bytes_s": sent, "errors": 0,
         "up": True, "rate_gbit_s": 200.0,
@@ -61,15 +61,10 @@ async def test_eight_boxes_have_a_row_each(stage: Any, box: Any) -> None:
         assert any("codex" in line for line in on.lines)
 
 
-@pytest.mark.parametrize(
-    ("running", "share", "told"),
-    [
-        (2, 0.0152, "link ≥ 1.5 % of a step"),
-        (2, 0.31, "link ≥ 31 % of a step"),
-        (2, None, "link - of a step"),
-        (0, None, ""),
-    ],
-)
+@pytest.mark.parametrize(("running", "share", "told"), [
+    (2, 0.0152, "link ≥ 1.5 % of a step"), (2, 0.31, "link ≥ 31 % of a step"), (2, None, "link - of a step"),
+    (0, None, ""),
+])  # fmt: skip
 async def test_the_share_of_a_step_that_the_link_takes_is_told_while_requests_run(
     stage: Any, box: Any, running: int, share: float | None, told: str
 ) -> None:

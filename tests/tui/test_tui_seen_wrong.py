@@ -112,16 +112,10 @@ async def test_the_charts_are_drawn_from_what_was_measured(stage: Any, box: Any)
         assert early >= 2 * late - 1 > 1
 
 
-@pytest.mark.parametrize(
-    ("total", "each", "decoding", "told"),
-    [
-        (59.0, 59.0, 1, "104 % of published"),
-        (39.5, 52.3, 1, "92 % of published"),
-        (80.5, 40.2, 1, ""),
-        (59.0, 29.5, 2, ""),
-        (None, None, 1, ""),
-    ],
-)
+@pytest.mark.parametrize(("total", "each", "decoding", "told"), [
+    (59.0, 59.0, 1, "104 % of published"), (39.5, 52.3, 1, "92 % of published"), (80.5, 40.2, 1, ""),
+    (59.0, 29.5, 2, ""), (None, None, 1, ""),
+])  # fmt: skip
 def test_a_rate_is_compared_with_one_requests_only_while_one_decodes(
     total: float | None, each: float | None, decoding: int, told: str
 ) -> None:

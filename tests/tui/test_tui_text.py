@@ -17,17 +17,10 @@ from sparkdash.tui.widgets.memory import memory_bar, memory_legend, memory_parts
 from sparkdash.units import GIB, fitted
 
 
-@pytest.mark.parametrize(
-    ("raw", "shown"),
-    [
-        ("plain", "plain"),
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b]0;title\x07text", "text"),
-        ("a\tb", "a   b"),
-        ("bell\x07 null\x00", "bell null"),
-        ("c1\x9bcsi", "c1csi"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "shown"), [
+    ("plain", "plain"), ("\x1b[31mred\x1b[0m", "red"), ("\x1b]0;title\x07text", "text"), ("a\tb", "a   b"),
+    ("bell\x07 null\x00", "bell null"), ("c1\x9bcsi", "c1csi"),
+])  # fmt: skip
 def test_foreign_text_cannot_steer_the_terminal(raw: str, shown: str) -> None:
     assert text.strip_controls(raw) == shown
 

@@ -71,17 +71,11 @@ def test_states_differ_with_every_kind_of_colour_vision(name: str, kind: str) ->
         assert distance >= 27, (one, other, distance)
 
 
-@pytest.mark.parametrize(
-    ("env", "kept", "chosen"),
-    [
-        ({}, None, theme.DARK),
-        ({}, "safe", theme.SAFE),
-        ({}, "no such theme", theme.DARK),
-        ({"COLORFGBG": "0;15"}, None, theme.LIGHT),
-        ({"SPARKDASH_THEME": "contrast"}, "light", theme.CONTRAST),
-        ({"NO_COLOR": "1", "SPARKDASH_THEME": "light"}, "light", theme.PLAIN),
-    ],
-)
+@pytest.mark.parametrize(("env", "kept", "chosen"), [
+    ({}, None, theme.DARK), ({}, "safe", theme.SAFE), ({}, "no such theme", theme.DARK),
+    ({"COLORFGBG": "0;15"}, None, theme.LIGHT), ({"SPARKDASH_THEME": "contrast"}, "light", theme.CONTRAST),
+    ({"NO_COLOR": "1", "SPARKDASH_THEME": "light"}, "light", theme.PLAIN),
+])  # fmt: skip
 def test_the_first_theme_is_the_most_certain_wish(env: dict[str, str], kept: str | None, chosen: str) -> None:
     """NO_COLOR, then the variable, then what was kept, then the terminal's background."""
     assert theme.first_theme(env, kept) == chosen
