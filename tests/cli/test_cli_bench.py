@@ -65,18 +65,11 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     assert str(file) in sparkdash("bench", "resume").err
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "stopped", "used"),
-    [
-        (("plain",), (), [], ["plain"]),
-        (("plain",), ("fast",), ["fast"], ["plain"]),
-        ((), ("fast",), ["fast"], []),
-        (("fast", "plain"), ("fast",), [], ["plain"]),
-        (("plain", "speech"), ("fast",), ["fast"], ["speech", "plain"]),
-        (("plain",), ("plain", "other"), [], []),
-    ],
-    ids=["evicted", "replaced", "empty before", "measured and served", "two of them", "another's engine stays"],
-)
+@pytest.mark.parametrize(("before", "now", "stopped", "used"), [
+    (("plain",), (), [], ["plain"]), (("plain",), ("fast",), ["fast"], ["plain"]), ((), ("fast",), ["fast"], []),
+    (("fast", "plain"), ("fast",), [], ["plain"]), (("plain", "speech"), ("fast",), ["fast"], ["speech", "plain"]),
+    (("plain",), ("plain", "other"), [], []),
+], ids=["evicted", "replaced", "empty before", "measured and served", "two of them", "another's engine stays"])  # fmt: skip
 async def test_the_box_is_put_back_as_it_was_before_the_benchmark(
     daemon: FakeDaemon, before: tuple[str, ...], now: tuple[str, ...], stopped: list[str], used: list[str]
 ) -> None:

@@ -167,16 +167,10 @@ def test_what_cannot_be_written_is_told_in_one_line() -> None:
     assert (done.returncode, done.stderr) == (5, "Error: The output cannot be written: No space left on device.\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "env", "ran"),
-    [
-        ((), {}, ("dashboard", f"{OPENING}\r")),
-        ((), {"TERM": "dumb"}, ("commands", "")),
-        (("status",), {}, ("commands", "")),
-        ((), {"_SPARKDASH_COMPLETE": "source_bash"}, ("commands", "")),
-    ],
-    ids=["alone", "a terminal that cannot be drawn on", "a command", "a shell asks for completions"],
-)
+@pytest.mark.parametrize(("words", "env", "ran"), [
+    ((), {}, ("dashboard", f"{OPENING}\r")), ((), {"TERM": "dumb"}, ("commands", "")),
+    (("status",), {}, ("commands", "")), ((), {"_SPARKDASH_COMPLETE": "source_bash"}, ("commands", "")),
+], ids=["alone", "a terminal that cannot be drawn on", "a command", "a shell asks for completions"])  # fmt: skip
 def test_the_dashboard_says_that_it_opens_and_loads_no_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], env: dict[str, str],
     ran: tuple[str, str],

@@ -347,19 +347,11 @@ def test_names_complete_from_the_daemon_or_the_files(
     assert complete_profile("") == []
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ("use gp", ["gpt-oss-120b"]),
-        ("bench gp", ["gpt-oss-120b"]),
-        ("bench gpt-oss-120b --suite see", ["seeds"]),
-        ("bench show --suite see", ["seeds"]),
-        ("doctor conti", ["contiguity"]),
-        ("doctor --node spark", ["spark2"]),
-        ("nodes copy gpt-oss-120b --to spark", ["spark2"]),
-        ("keys revoke lap", ["laptop"]),
-    ],
-)
+@pytest.mark.parametrize(("words", "names"), [
+    ("use gp", ["gpt-oss-120b"]), ("bench gp", ["gpt-oss-120b"]), ("bench gpt-oss-120b --suite see", ["seeds"]),
+    ("bench show --suite see", ["seeds"]), ("doctor conti", ["contiguity"]), ("doctor --node spark", ["spark2"]),
+    ("nodes copy gpt-oss-120b --to spark", ["spark2"]), ("keys revoke lap", ["laptop"]),
+])  # fmt: skip
 def test_the_shell_gets_its_completion(daemon: FakeDaemon, words: str, names: list[str]) -> None:
     daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
     keyring.add_key(keyring.keys_file(), keyring.Key(name="laptop", sha256="0" * 64, created_at=0.0))

@@ -123,16 +123,10 @@ def test_plain_json_is_merged_at_any_depth_with_its_indentation() -> None:
     assert '\n\t"theme"' in new
 
 
-@pytest.mark.parametrize(
-    ("name", "old"),
-    [
-        ("opencode", "[]"),
-        ("opencode", "{"),
-        ("continue", "models: ["),
-        ("vscode", "{}"),
-        ("codex", 'x = 1\nmodel = "mine"\n'),
-    ],
-)
+@pytest.mark.parametrize(("name", "old"), [
+    ("opencode", "[]"), ("opencode", "{"), ("continue", "models: ["), ("vscode", "{}"),
+    ("codex", 'x = 1\nmodel = "mine"\n'),
+])  # fmt: skip
 def test_what_is_not_understood_is_left_alone(name: str, old: str) -> None:
     file = RECIPES[name].setup(PLACE).files[0]
     with pytest.raises(AdmissionError, match="left as it is") as caught:

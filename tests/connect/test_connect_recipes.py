@@ -51,18 +51,10 @@ def test_a_librarys_program_is_whole(name: str, place: GatewayTarget) -> None:
             compile(snippet.text, name, "exec")
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("llm", "vision: true"),
-        ("aider", '"supports_vision": true'),
-        ("cline", "Supports Images"),
-        ("vscode", '"vision": true'),
-        ("continue", "image_input"),
-        ("opencode", '"image"'),
-        ("pi", '"image"'),
-    ],
-)
+@pytest.mark.parametrize(("name", "word"), [
+    ("llm", "vision: true"), ("aider", '"supports_vision": true'), ("cline", "Supports Images"),
+    ("vscode", '"vision": true'), ("continue", "image_input"), ("opencode", '"image"'), ("pi", '"image"'),
+])  # fmt: skip
 def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> None:
     """Otherwise they leave pictures out of a request; for a model not known to read them nothing is claimed."""
     seeing, blind = replace(PLACE, sees=True), PLACE

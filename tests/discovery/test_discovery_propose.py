@@ -81,16 +81,10 @@ def test_a_name_that_no_profile_has_is_told() -> None:
     assert "no profile is called 'c'" in proposal(state(KNOWN, chosen="c"), SetupStep.MODEL).found
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"needs_bytes": 200 * GIB},
-        {"needs_bytes": None},
-        {"nodes": 2},
-        {"cannot_run": "why"},
-        {"engine": EngineKind.REMOTE},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {"needs_bytes": 200 * GIB}, {"needs_bytes": None}, {"nodes": 2}, {"cannot_run": "why"},
+    {"engine": EngineKind.REMOTE},
+])  # fmt: skip
 def test_what_cannot_run_here_is_never_chosen(change: dict[str, Any]) -> None:
     found = state(summary("a", **change))
     assert first_profile(found) is None

@@ -55,19 +55,12 @@ def comes_back(daemon: Any, expected: set[str]) -> None:
     assert marked(daemon) == set()
 
 
-@pytest.mark.parametrize(
-    ("phase", "delay", "expected"),
-    [
-        pytest.param("drain", 0, {"north"}, id="drain"),
-        pytest.param("stop", 0, {"north"}, id="stop"),
-        pytest.param("reclaim", 0, set(), id="reclaim"),
-        pytest.param("preflight", 0, set(), id="preflight"),
-        pytest.param("create", 0, set(), id="create"),
-        pytest.param("load", 0, {"south"}, id="load"),
-        pytest.param("load", 0.1, {"south"}, id="load-under-way"),
-        pytest.param("warm", 0, {"south"}, id="warm"),
-    ],
-)
+@pytest.mark.parametrize(("phase", "delay", "expected"), [
+    pytest.param("drain", 0, {"north"}, id="drain"), pytest.param("stop", 0, {"north"}, id="stop"),
+    pytest.param("reclaim", 0, set(), id="reclaim"), pytest.param("preflight", 0, set(), id="preflight"),
+    pytest.param("create", 0, set(), id="create"), pytest.param("load", 0, {"south"}, id="load"),
+    pytest.param("load", 0.1, {"south"}, id="load-under-way"), pytest.param("warm", 0, {"south"}, id="warm"),
+])  # fmt: skip
 def test_a_daemon_killed_in_any_phase(
     new_daemon: Callable[..., Any], tiny_process: Callable[..., str], phase: str, delay: float, expected: set[str]
 ) -> None:

@@ -76,15 +76,10 @@ def refused(spark: Any, model: str) -> openai.APIStatusError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("model", "status", "code", "words"),
-    [
-        ("eas", 404, "model_not_found", "east"),
-        ("no-image", 400, "image_missing", "localhost/no-such-image:0"),
-        ("dies", 400, "out_of_memory", "CUDA out of memory"),
-        ("hangs", 400, "no_progress", "progress"),
-    ],
-)
+@pytest.mark.parametrize(("model", "status", "code", "words"), [
+    ("eas", 404, "model_not_found", "east"), ("no-image", 400, "image_missing", "localhost/no-such-image:0"),
+    ("dies", 400, "out_of_memory", "CUDA out of memory"), ("hangs", 400, "no_progress", "progress"),
+])  # fmt: skip
 def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, status: int, code: str, words: str) -> None:
     import openai
 

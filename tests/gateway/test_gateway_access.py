@@ -55,16 +55,10 @@ async def locked(house: Any, tmp_path: Path) -> AsyncIterator[Locked]:
     return Locked(house, tmp_path / "keys.json")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"authorization": f"Bearer {SECRET}"},
-        {"authorization": f"bearer  {SECRET}"},
-        {"x-api-key": SECRET},
-        {"api-key": SECRET},
-        {"authorization": "Bearer dummy", "x-api-key": SECRET},
-    ],
-)
+@pytest.mark.parametrize("headers", [
+    {"authorization": f"Bearer {SECRET}"}, {"authorization": f"bearer  {SECRET}"}, {"x-api-key": SECRET},
+    {"api-key": SECRET}, {"authorization": "Bearer dummy", "x-api-key": SECRET},
+])  # fmt: skip
 async def test_a_key_is_taken_wherever_clients_put_it(locked: Locked, headers: dict[str, str]) -> None:
     locked.add()
     reply = await locked.house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=headers)

@@ -74,15 +74,10 @@ def test_a_body_of_very_many_keys_is_refused_before_they_are_read() -> None:
         rewrite_body(b'{"model":"m",' + b'"a":1,' * 300_000 + b'"b":1}', Edits({"model": "x"}))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"model":"m","stream":true,"messages":["\\ud83d"]}',
-        b'\xef\xbb\xbf{"model":"m","stream":true}',
-        b'  {"model":"m","stream":true}\r\n',
-        b'{"model":"x","stream":true,"model":"m"}',
-    ],
-)
+@pytest.mark.parametrize("body", [
+    b'{"model":"m","stream":true,"messages":["\\ud83d"]}', b'\xef\xbb\xbf{"model":"m","stream":true}',
+    b'  {"model":"m","stream":true}\r\n', b'{"model":"x","stream":true,"model":"m"}',
+])  # fmt: skip
 def test_odd_bodies_that_engines_take_are_read(body: bytes) -> None:
     """A cut emoji, a byte order mark, white space, a key twice (the last counts)."""
     assert peek_body(body, JSON + "; charset=utf-8") == PeekedBody("m", stream=True)
@@ -114,19 +109,11 @@ def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
         assert error.status == 400  # noqa: PT017 - either way is right
 
 
-@pytest.mark.parametrize(
-    ("types", "boxed"),
-    [
-        ((b"application/json",), False),
-        ((b"Application/JSON; charset=utf-8",), False),
-        ((b"text/event-stream; charset=utf-8",), False),
-        ((b"text/html",), True),
-        ((b"image/svg+xml",), True),
-        ((b"application/json", b"text/html"), True),
-        ((b"",), True),
-        ((), True),
-    ],
-)
+@pytest.mark.parametrize(("types", "boxed"), [
+    ((b"application/json",), False), ((b"Application/JSON; charset=utf-8",), False),
+    ((b"text/event-stream; charset=utf-8",), False), ((b"text/html",), True), ((b"image/svg+xml",), True),
+    ((b"application/json", b"text/html"), True), ((b"",), True), ((), True),
+])  # fmt: skip
 def test_an_answer_that_a_browser_may_take_for_a_page_gets_an_origin_of_its_own(
     types: tuple[bytes, ...], boxed: bool
 ) -> None:
@@ -138,42 +125,28 @@ def test_an_answer_that_a_browser_may_take_for_a_page_gets_an_origin_of_its_own(
     assert not any(b"allow-same-origin" in policy for policy in policies)
 
 
-@pytest.mark.parametrize(
-    ("agent", "name"),
-    [
-        ("AsyncOpenAI/Python 3.52.0", "openai-python"),
-        ("OpenAI/JS 6.49.0", "openai-js"),
-        ("claude-cli/2.1.329 (external, sdk-cli)", "claude-code"),
-        ("codex_exec/0.169.0 (Debian 12.0.0; x86_64)", "codex"),
-        ("opencode/1.18.33 ai-sdk/provider-utils/4.0.23 runtime/bun/1.3.14", "opencode"),
-        ("ai-sdk/openai-compatible/3.0.37 runtime/bun/1.3.13", "ai-sdk"),
-        ("Python/3.12 aiohttp/3.14.5", "aiohttp"),
-        ("curl/8.5.0", "curl"),
-        ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0", "browser"),
-        ("", "unknown"),
-        ("\x1b[31m192.168.0.7", "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("agent", "name"), [
+    ("AsyncOpenAI/Python 3.52.0", "openai-python"), ("OpenAI/JS 6.49.0", "openai-js"),
+    ("claude-cli/2.1.329 (external, sdk-cli)", "claude-code"),
+    ("codex_exec/0.169.0 (Debian 12.0.0; x86_64)", "codex"),
+    ("opencode/1.18.33 ai-sdk/provider-utils/4.0.23 runtime/bun/1.3.14", "opencode"),
+    ("ai-sdk/openai-compatible/3.0.37 runtime/bun/1.3.13", "ai-sdk"), ("Python/3.12 aiohttp/3.14.5", "aiohttp"),
+    ("curl/8.5.0", "curl"),
+    ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0", "browser"),
+    ("", "unknown"), ("\x1b[31m192.168.0.7", "unknown"),
+])  # fmt: skip
 def test_client_names(agent: str, name: str) -> None:
     """Short, known, and never an address or a control character."""
     assert client_name(agent).removesuffix("/8.5.0") == name
 
 
-@pytest.mark.parametrize(
-    ("error", "permanent"),
-    [
-        (EngineError("x"), True),
-        (HostError("x", status=502), True),
-        (HostError("x", retry_after=60), False),
-        (HostError("x", code="remote_refused", status=402), True),
-        (HostError("x", code="remote_refused", status=429), False),
-        (HostError("x", code="remote_refused", status=500), False),
-        (AdmissionError("x"), True),
-        (AdmissionError("x", retry_after=3), False),
-        (UpstreamError("x"), False),
-        (SparkdashError("x"), False),
-    ],
-)
+@pytest.mark.parametrize(("error", "permanent"), [
+    (EngineError("x"), True), (HostError("x", status=502), True), (HostError("x", retry_after=60), False),
+    (HostError("x", code="remote_refused", status=402), True),
+    (HostError("x", code="remote_refused", status=429), False),
+    (HostError("x", code="remote_refused", status=500), False), (AdmissionError("x"), True),
+    (AdmissionError("x", retry_after=3), False), (UpstreamError("x"), False), (SparkdashError("x"), False),
+])  # fmt: skip
 def test_only_what_would_fail_again_tells_agents_to_stop(error: SparkdashError, permanent: bool) -> None:
     """A failed load is posted again 5 to 20 times by agents unless it says invalid_request_error."""
     assert is_permanent(error) is permanent
@@ -183,19 +156,13 @@ def test_only_what_would_fail_again_tells_agents_to_stop(error: SparkdashError, 
     assert (client_status(error) < 500) is (permanent or error.status < 500)
 
 
-@pytest.mark.parametrize(
-    ("named", "session"),
-    [
-        ({"X-Session-ID": "s-1"}, "s-1"),
-        ({"X-Claude-Code-Session-Id": "0f8e2c0a-7a38-4b43-9a4e-6b7f0f6a3d11"}, "0f8e2c0a-7a38-4b43-9a4e-6b7f0f6a3d11"),
-        ({"session-id": "019c-new"}, "019c-new"),
-        ({"session_id": "019c-old"}, "019c-old"),
-        ({"x-session-affinity": "ses_1"}, "ses_1"),
-        ({"X-Session-ID": "a b\tc"}, None),
-        ({"X-Session-ID": "x" * 81}, None),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("named", "session"), [
+    ({"X-Session-ID": "s-1"}, "s-1"),
+    ({"X-Claude-Code-Session-Id": "0f8e2c0a-7a38-4b43-9a4e-6b7f0f6a3d11"}, "0f8e2c0a-7a38-4b43-9a4e-6b7f0f6a3d11"),
+    ({"session-id": "019c-new"}, "019c-new"), ({"session_id": "019c-old"}, "019c-old"),
+    ({"x-session-affinity": "ses_1"}, "ses_1"), ({"X-Session-ID": "a b\tc"}, None),
+    ({"X-Session-ID": "x" * 81}, None), ({}, None),
+])  # fmt: skip
 async def test_a_request_has_the_session_of_its_clients_headers(
     house: Any, named: dict[str, str], session: str | None
 ) -> None:

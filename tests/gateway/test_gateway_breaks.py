@@ -140,16 +140,11 @@ async def test_a_stream_without_its_last_event_is_a_death_told_in_its_own_protoc
     assert [error.code for error in house.supervisor.unwell] == ["engine_died"]
 
 
-@pytest.mark.parametrize(
-    ("path", "end", "is_reset"),
-    [
-        (CHAT, DONE, False),
-        (CHAT, DONE, True),
-        (MESSAGES, STOP, True),
-        (CHAT, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n', False),
-        (CHAT, b'data: {"error":{"message":"worker lost","code":500}}\n\n', False),
-    ],
-)
+@pytest.mark.parametrize(("path", "end", "is_reset"), [
+    (CHAT, DONE, False), (CHAT, DONE, True), (MESSAGES, STOP, True),
+    (CHAT, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n', False),
+    (CHAT, b'data: {"error":{"message":"worker lost","code":500}}\n\n', False),
+])  # fmt: skip
 async def test_a_stream_that_says_that_it_is_over_is_over(house: Any, path: str, end: bytes, is_reset: bool) -> None:
     """By its last event, the engine's reason or its own error: nothing is added, however the connection ends."""
     house.engine.script = streaming(WORD, end, dies=True) if is_reset else until_close(WORD, end)
@@ -169,17 +164,11 @@ async def test_a_plain_answer_that_breaks_off_is_cut(house: Any) -> None:
     assert (await house.ended()).error == "engine_died"
 
 
-@pytest.mark.parametrize(
-    ("script", "stream", "kind"),
-    [
-        (dying, False, UpstreamError),
-        (until_close(), True, UpstreamError),
-        (answering(DEAD, 500), False, EngineDeadError),
-        (answering(DEAD, 500), True, EngineDeadError),
-        (streaming(b"data: " + DEAD + b"\n\n", DONE), True, EngineDeadError),
-    ],
-    ids=["no answer", "no event", "last words", "last words for a stream", "last words in a stream"],
-)
+@pytest.mark.parametrize(("script", "stream", "kind"), [
+    (dying, False, UpstreamError), (until_close(), True, UpstreamError),
+    (answering(DEAD, 500), False, EngineDeadError), (answering(DEAD, 500), True, EngineDeadError),
+    (streaming(b"data: " + DEAD + b"\n\n", DONE), True, EngineDeadError),
+], ids=["no answer", "no event", "last words", "last words for a stream", "last words in a stream"])  # fmt: skip
 async def test_a_request_whose_engine_dies_without_an_answer_is_answered_by_the_next(
     house: Any, tools: Any, script: Any, stream: bool, kind: type[UpstreamError]
 ) -> None:

@@ -98,15 +98,10 @@ async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
         await task
 
 
-@pytest.mark.parametrize(
-    ("version", "host", "status"),
-    [
-        (b"1.1", b"", b"400"),
-        (b"1.1", b"Host: localhost\r\nHost: localhost\r\n", b"400"),
-        (b"1.1", b"Host: localhost\r\n", b"200"),
-        (b"1.0", b"", b"200"),
-    ],
-)
+@pytest.mark.parametrize(("version", "host", "status"), [
+    (b"1.1", b"", b"400"), (b"1.1", b"Host: localhost\r\nHost: localhost\r\n", b"400"),
+    (b"1.1", b"Host: localhost\r\n", b"200"), (b"1.0", b"", b"200"),
+])  # fmt: skip
 async def test_http_1_1_has_one_host(house: Any, version: bytes, host: bytes, status: bytes) -> None:
     """RFC 9112, section 3.2; HTTP/1.0 knew none."""
     reader, writer = await house.connect(b"GET /health HTTP/%b\r\n%bConnection: close\r\n\r\n" % (version, host))

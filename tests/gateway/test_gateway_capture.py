@@ -110,21 +110,12 @@ async def test_a_file_that_cannot_be_written_fails_nobody(house: Any, kept: Capt
     assert (await house.chat()).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Bearer {KEY}",
-        '"password": "hunter2\\" hunter2"',
-        '{"arguments": "{\\"api_key\\": \\"hunter2\\"}"}',
-        '"OPENAI_API_KEY":"hunter2"',
-        "hf_hunter2hunter2hunter2",
-        "ghp_hunter2hunter2hunter2",
-        "github_pat_hunter2hunter2hunter2",
-        "AIzahunter2hunter2hunter2",
-        json.dumps(f"my key:\n{KEY}\tand ghp_hunter2hunter2hunter2"),
-        json.dumps("\x01Bearer hunter2hunter2"),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    f"Bearer {KEY}", '"password": "hunter2\\" hunter2"', '{"arguments": "{\\"api_key\\": \\"hunter2\\"}"}',
+    '"OPENAI_API_KEY":"hunter2"', "hf_hunter2hunter2hunter2", "ghp_hunter2hunter2hunter2",
+    "github_pat_hunter2hunter2hunter2", "AIzahunter2hunter2hunter2",
+    json.dumps(f"my key:\n{KEY}\tand ghp_hunter2hunter2hunter2"), json.dumps("\x01Bearer hunter2hunter2"),
+])  # fmt: skip
 def test_what_looks_like_a_secret(text: str) -> None:
     """The text around it stays JSON."""
     told = without_secrets(text)

@@ -127,15 +127,10 @@ async def test_logs(house: Any) -> None:
     assert (await house.client.get("/api/logs/nope")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("doctor", "no_doctor"),
-        ("memory", "no_memory_account"),
-        ("bench", "no_bench"),
-        ("history/figures", "no_history"),
-    ],
-)
+@pytest.mark.parametrize(("path", "code"), [
+    ("doctor", "no_doctor"), ("memory", "no_memory_account"), ("bench", "no_bench"),
+    ("history/figures", "no_history"),
+])  # fmt: skip
 async def test_what_a_simulated_box_lacks_is_told(house: Any, path: str, code: str) -> None:
     """A route for figures that nobody measured says so; the command line examines the real box."""
     answer = await house.client.get(f"/api/{path}")
@@ -154,24 +149,12 @@ async def test_a_form_of_a_web_page_changes_nothing(house: Any, content_type: st
     assert (reply.status_code, house.supervisor.calls) == (415, [])
 
 
-@pytest.mark.parametrize(
-    ("path", "allowed"),
-    [
-        ("/api/state", "GET"),
-        ("/api/use", "POST"),
-        ("/api/lease", "DELETE, POST"),
-        ("/api/bench/x", "GET"),
-        ("/api/bench/end", "POST"),
-        ("/api/requests/x/cancel", "POST"),
-        ("/api/tags", "GET, HEAD"),
-        ("/api/chat", "POST"),
-        ("/api/hello", "GET, HEAD"),
-        ("/health", "GET, HEAD"),
-        ("/v1/models", "GET, HEAD"),
-        ("/v1/chat/completions", "POST"),
-        ("/props", "GET, HEAD"),
-    ],
-)
+@pytest.mark.parametrize(("path", "allowed"), [
+    ("/api/state", "GET"), ("/api/use", "POST"), ("/api/lease", "DELETE, POST"), ("/api/bench/x", "GET"),
+    ("/api/bench/end", "POST"), ("/api/requests/x/cancel", "POST"), ("/api/tags", "GET, HEAD"), ("/api/chat", "POST"),
+    ("/api/hello", "GET, HEAD"), ("/health", "GET, HEAD"), ("/v1/models", "GET, HEAD"),
+    ("/v1/chat/completions", "POST"), ("/props", "GET, HEAD"),
+])  # fmt: skip
 async def test_a_wrong_method_is_told_the_right_ones(house: Any, path: str, allowed: str) -> None:
     """405 with all methods of this very path, whatever the body is said to be."""
     right = {*allowed.split(", "), *({"GET"} if path == "/api/bench/end" else ())}  # a run may be called so
@@ -180,18 +163,11 @@ async def test_a_wrong_method_is_told_the_right_ones(house: Any, path: str, allo
         assert (method, reply.status_code, reply.headers["allow"]) == (method, 405, allowed)
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/api/use", {"profil": "x"}),
-        ("/api/toggle", {"flip": "maybe"}),
-        ("/api/toggle", {"flip": 1}),
-        ("/api/toggle", {"flip": "true"}),
-        ("/api/lease", {"holder": "me", "pid": True}),
-        ("/api/lease", {"holder": "me", "expected_s": "5"}),
-        ("/api/stop", {"profile": 5}),
-    ],
-)
+@pytest.mark.parametrize(("path", "body"), [
+    ("/api/use", {"profil": "x"}), ("/api/toggle", {"flip": "maybe"}), ("/api/toggle", {"flip": 1}),
+    ("/api/toggle", {"flip": "true"}), ("/api/lease", {"holder": "me", "pid": True}),
+    ("/api/lease", {"holder": "me", "expected_s": "5"}), ("/api/stop", {"profile": 5}),
+])  # fmt: skip
 async def test_another_key_or_a_value_of_another_type_is_refused_and_not_guessed_at(
     house: Any, path: str, body: dict[str, Any]
 ) -> None:

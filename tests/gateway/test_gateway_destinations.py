@@ -34,16 +34,11 @@ async def asked(house: Any, model: str, **headers: str) -> Any:
     return reply, house.supervisor.leases[-1] if house.supervisor.leases else None
 
 
-@pytest.mark.parametrize(
-    ("name", "alpha", "taken"),
-    [
-        ("either", EngineState.READY, "alpha"),
-        ("either", EngineState.LOADING, "alpha"),
-        ("either", EngineState.ABSENT, "beta/fast"),
-        ("gone", EngineState.ABSENT, "alpha"),
-        ("alpha", EngineState.READY, "alpha"),
-    ],
-)
+@pytest.mark.parametrize(("name", "alpha", "taken"), [
+    ("either", EngineState.READY, "alpha"), ("either", EngineState.LOADING, "alpha"),
+    ("either", EngineState.ABSENT, "beta/fast"), ("gone", EngineState.ABSENT, "alpha"),
+    ("alpha", EngineState.READY, "alpha"),
+])  # fmt: skip
 async def test_what_runs_or_loads_is_taken_else_the_first_that_can(
     chosen: Any, tools: Any, name: str, alpha: EngineState, taken: str
 ) -> None:

@@ -83,15 +83,10 @@ def test_what_is_read_of_a_stream_does_not_depend_on_its_line_ends(
 
 
 @pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize(
-    "error",
-    [
-        b'data: {"error":{"message":"x"}}\n\n',
-        b"event: error\ndata: {}\n\n",
-        b'error: {"message":"x"}\n\n',
-        b'error:{"code":400}\n\n',
-    ],
-)
+@pytest.mark.parametrize("error", [
+    b'data: {"error":{"message":"x"}}\n\n', b"event: error\ndata: {}\n\n", b'error: {"message":"x"}\n\n',
+    b'error:{"code":400}\n\n',
+])  # fmt: skip
 def test_a_failure_in_the_stream_is_seen_with_all_line_ends(ends: str, error: bytes) -> None:
     """In a chat's form, in that of messages and in that of llama-server before September 2025, cut everywhere."""
     for pieces in cuts(ended(BEFORE + error, ends)):

@@ -71,18 +71,11 @@ async def test_it_is_had_wherever_the_answer_is_json(waiting: Any, path: str) ->
         assert json.loads(await reply.aread())["id"] == "c"
 
 
-@pytest.mark.parametrize(
-    ("path", "headers"),
-    [
-        (CHAT, {}),
-        (CHAT, {"user-agent": "OpenAI/Python 3"}),
-        (CHAT, {"user-agent": "old-client", "x-sparkdash-keep-alive": "none"}),
-        ("/v1/audio/transcriptions", ASKS),
-        ("/upstream/alpha/v1/chat/completions", ASKS),
-        ("/api/chat", ASKS),
-        ("/api/embed", ASKS),
-    ],
-)
+@pytest.mark.parametrize(("path", "headers"), [
+    (CHAT, {}), (CHAT, {"user-agent": "OpenAI/Python 3"}),
+    (CHAT, {"user-agent": "old-client", "x-sparkdash-keep-alive": "none"}), ("/v1/audio/transcriptions", ASKS),
+    ("/upstream/alpha/v1/chat/completions", ASKS), ("/api/chat", ASKS), ("/api/embed", ASKS),
+])  # fmt: skip
 async def test_who_does_not_waits_for_its_true_status(waiting: Any, path: str, headers: dict[str, str]) -> None:
     """A load that fails is told by its status, as are audio and Ollama's answers, which need not be JSON or are made anew."""
     waiting.supervisor.error = BROKEN

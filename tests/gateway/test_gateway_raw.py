@@ -31,22 +31,12 @@ async def test_reading_raw_loads_nothing(house: Any) -> None:
     assert house.supervisor.leases == ["alpha"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/upstream/alpha/sleep",
-        "/upstream/alpha//Sleep?level=1",
-        "/upstream/alpha/%73leep",
-        "/upstream/alpha/flush_cache",
-        "/upstream/alpha/v1/load_lora_adapter",
-        "/upstream/alpha/slots/0?action=erase",
-        "/upstream/alpha/../alpha/sleep",
-        "/upstream/nope/v1/models",
-        "/upstream/alpha",
-        "/upstream/",
-        "/v1/load_lora_adapter",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/upstream/alpha/sleep", "/upstream/alpha//Sleep?level=1", "/upstream/alpha/%73leep",
+    "/upstream/alpha/flush_cache", "/upstream/alpha/v1/load_lora_adapter", "/upstream/alpha/slots/0?action=erase",
+    "/upstream/alpha/../alpha/sleep", "/upstream/nope/v1/models", "/upstream/alpha", "/upstream/",
+    "/v1/load_lora_adapter",
+])  # fmt: skip
 async def test_an_engines_owners_paths_are_not_for_clients(house: Any, path: str) -> None:
     """Neither raw nor under /v1, however they are spelled."""
     reply = await house.client.post(path, json={})

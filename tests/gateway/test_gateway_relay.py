@@ -186,17 +186,11 @@ async def test_auto_is_replaced_by_a_name_the_engine_knows(house: Any) -> None:
     assert [seen.body for seen in house.engine.seen] == [body.replace(b'"auto"', b'"alpha"'), b'{"model":"coder"}']
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b'{"model": "alpha"', "invalid_json"),
-        (b"[1,2]", "invalid_json"),
-        (b"{}", "model_missing"),
-        (b"", "model_missing"),
-        (b'{"model": 7}', "invalid_model"),
-        (b'{"model": "' + b"x" * 600 + b'"}', "invalid_model"),
-    ],
-)
+@pytest.mark.parametrize(("content", "code"), [
+    (b'{"model": "alpha"', "invalid_json"), (b"[1,2]", "invalid_json"), (b"{}", "model_missing"),
+    (b"", "model_missing"), (b'{"model": 7}', "invalid_model"),
+    (b'{"model": "' + b"x" * 600 + b'"}', "invalid_model"),
+])  # fmt: skip
 async def test_a_bad_body_is_a_400_in_openais_shape(house: Any, content: bytes, code: str) -> None:
     reply = await house.client.post(CHAT, content=content, headers={"content-type": "application/json"})
     assert reply.status_code == 400
@@ -245,19 +239,13 @@ async def test_a_body_above_the_limit_is_a_413(house: Any) -> None:
     assert house.engine.seen == []
 
 
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        ({"host": "evil.example"}, "host_refused"),
-        ({"host": "127.0.0.1.evil.example:8484"}, "host_refused"),
-        ({"origin": "https://evil.example"}, "origin_refused"),
-        ({"origin": "null"}, "origin_refused"),
-        ({"origin": "chrome-extension://x"}, "origin_refused"),
-        ({"origin": "file://"}, "origin_refused"),
-        ({"origin": "http://localhost.evil.example"}, "origin_refused"),
-        ({"origin": "http://x.localhost"}, "origin_refused"),
-    ],
-)
+@pytest.mark.parametrize(("headers", "code"), [
+    ({"host": "evil.example"}, "host_refused"), ({"host": "127.0.0.1.evil.example:8484"}, "host_refused"),
+    ({"origin": "https://evil.example"}, "origin_refused"), ({"origin": "null"}, "origin_refused"),
+    ({"origin": "chrome-extension://x"}, "origin_refused"), ({"origin": "file://"}, "origin_refused"),
+    ({"origin": "http://localhost.evil.example"}, "origin_refused"),
+    ({"origin": "http://x.localhost"}, "origin_refused"),
+])  # fmt: skip
 async def test_web_pages_cannot_reach_the_gateway(house: Any, headers: dict[str, str], code: str) -> None:
     for path in ("/v1/models", "/api/state", "/health", "/v1/chat/completions"):
         reply = await house.client.get(path, headers=headers)
@@ -330,18 +318,12 @@ async def test_an_error_under_a_200_is_one(house: Any, body: bytes, error: str) 
     assert (row.state, row.status, row.error) == (RequestState.FAILED, 200, error)
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        (b'{"error":null,"choices":[{"message":{"content":"a"}}]}', None),
-        (b'{"error": "", "choices":[]}', None),
-        (b'{"choices":[{"message":{"content":"{\\"error\\":{}}"}}]}', None),
-        (b'{"data":[{"error":{"message":"of one of many"}}]}', None),
-        (b'\n\n {"id":1}', None),
-        (b" \n", None),
-        (b'{"error":{"message":"This model\'s maximum context length is 9 tokens","code":400}}', "engine_error"),
-    ],
-)
+@pytest.mark.parametrize(("body", "error"), [
+    (b'{"error":null,"choices":[{"message":{"content":"a"}}]}', None), (b'{"error": "", "choices":[]}', None),
+    (b'{"choices":[{"message":{"content":"{\\"error\\":{}}"}}]}', None),
+    (b'{"data":[{"error":{"message":"of one of many"}}]}', None), (b'\n\n {"id":1}', None), (b" \n", None),
+    (b'{"error":{"message":"This model\'s maximum context length is 9 tokens","code":400}}', "engine_error"),
+])  # fmt: skip
 async def test_an_answer_is_not_taken_for_a_bad_one(house: Any, body: bytes, error: str | None) -> None:
     """The mere word says nothing; blanks may be sent before a body; an error that blames the request is an answer."""
     house.engine.script = answering(body)

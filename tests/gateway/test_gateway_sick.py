@@ -117,18 +117,10 @@ def test_vllms_sentence_is_kept() -> None:
     assert error.message == words
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        b"",
-        b"not json",
-        b"[1]",
-        b"null",
-        b'{"error":7}',
-        b'{"error":{"message":null}}',
-        b'{"error":{"message":"max_tokens=99999 cannot be greater than max_model_len=4096."}}',
-    ],
-)
+@pytest.mark.parametrize("told", [
+    b"", b"not json", b"[1]", b"null", b'{"error":7}', b'{"error":{"message":null}}',
+    b'{"error":{"message":"max_tokens=99999 cannot be greater than max_model_len=4096."}}',
+])  # fmt: skip
 def test_other_refusals_are_the_engines_own(told: bytes) -> None:
     assert overflow_error(told) is None
 
@@ -221,15 +213,10 @@ CALL = {"id": "a", "type": "function", "function": {"name": "rd", "arguments": D
 CALLING = {"choices": [{"index": 0, "message": {"role": "assistant", "tool_calls": [CALL]}, "finish_reason": "stop"}]}
 
 
-@pytest.mark.parametrize(
-    ("status", "content", "path", "expected"),
-    [
-        (400, '{"error":' + DEEP, "/v1/chat/completions", 400),
-        (400, '{"error":' + DEEP, "/api/chat", 400),
-        (500, '{"error":' + DEEP, "/api/generate", 500),
-        (200, json.dumps(CALLING), "/api/chat", 502),
-    ],
-)
+@pytest.mark.parametrize(("status", "content", "path", "expected"), [
+    (400, '{"error":' + DEEP, "/v1/chat/completions", 400), (400, '{"error":' + DEEP, "/api/chat", 400),
+    (500, '{"error":' + DEEP, "/api/generate", 500), (200, json.dumps(CALLING), "/api/chat", 502),
+])  # fmt: skip
 async def test_an_answer_that_is_nested_beyond_all_sense_is_the_engines_fault(
     house: Any, status: int, content: str, path: str, expected: int
 ) -> None:

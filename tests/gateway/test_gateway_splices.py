@@ -150,24 +150,14 @@ def test_reasoning_is_repeated_where_it_has_one_name(said: list[Any], mirrored: 
         assert told == sent
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b'{"reasoning"',
-        b'{"choices":[{"message":{"reasoning":"cut',
-        b'{"choices":[{"message":{"reasoning":"a"}}]',
-        b'{"choices":[{"message":{"reasoning":"\xff"}}]}',
-        b'{"choices":[{"message":{"reasoning":"a"},]}',
-        b'["reasoning",{"choices":[]}]',
-        b'{"choices":{"message":{"reasoning":"a"}}}',
-        b'{"choices":["message",null,{"message":"reasoning"},{"message":{"reasoning":{"text":"a"}}}]}',
-        b'"reasoning"[',
-        b'{"reasoning":' + b"[" * 100_000,
-        b'{"choices":[{"message":{"reasoning":"a","reasoning_content":null}}]}',
-        b'{"choices":[{"message":{"reasoning":"a"}}],"pad":"' + b"x" * WHOLE_LIMIT + b'"}',
-    ],
-)
+@pytest.mark.parametrize("body", [
+    b"", b'{"reasoning"', b'{"choices":[{"message":{"reasoning":"cut', b'{"choices":[{"message":{"reasoning":"a"}}]',
+    b'{"choices":[{"message":{"reasoning":"\xff"}}]}', b'{"choices":[{"message":{"reasoning":"a"},]}',
+    b'["reasoning",{"choices":[]}]', b'{"choices":{"message":{"reasoning":"a"}}}',
+    b'{"choices":["message",null,{"message":"reasoning"},{"message":{"reasoning":{"text":"a"}}}]}', b'"reasoning"[',
+    b'{"reasoning":' + b"[" * 100_000, b'{"choices":[{"message":{"reasoning":"a","reasoning_content":null}}]}',
+    b'{"choices":[{"message":{"reasoning":"a"}}],"pad":"' + b"x" * WHOLE_LIMIT + b'"}',
+])  # fmt: skip
 def test_what_cannot_be_read_passes_as_it_is(body: bytes) -> None:
     """No JSON, none of a chat's shape, an engine that says both itself, or more than is held back."""
     half = len(body) // 2

@@ -77,17 +77,11 @@ async def test_a_client_that_does_not_ask_for_counts_gets_none(
     assert (await house.ended()).completion_tokens == COUNTS[f"vllm-0.32.0-base-{name}"][2]
 
 
-@pytest.mark.parametrize(
-    ("route", "profile", "more"),
-    [
-        ("chat", "alpha", {"stream_options": {"continuous_usage_stats": True}}),
-        ("chat", "alpha", {"stream": False}),
-        ("chat", "alpha", {"stream_options": "odd"}),
-        ("chat", "gguf", {}),
-        ("responses", "alpha", {}),
-        ("messages", "alpha", {}),
-    ],
-)
+@pytest.mark.parametrize(("route", "profile", "more"), [
+    ("chat", "alpha", {"stream_options": {"continuous_usage_stats": True}}), ("chat", "alpha", {"stream": False}),
+    ("chat", "alpha", {"stream_options": "odd"}), ("chat", "gguf", {}), ("responses", "alpha", {}),
+    ("messages", "alpha", {}),
+])  # fmt: skip
 async def test_an_engine_is_asked_for_counts_only_where_that_is_safe(
     house: Any, route: str, profile: str, more: dict[str, Any]
 ) -> None:

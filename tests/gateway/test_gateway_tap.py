@@ -158,16 +158,10 @@ def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
     assert tap.usage() == TokenUsage(prompt=23, cached=20, completion=9)
 
 
-@pytest.mark.parametrize(
-    "ping",
-    [
-        b":\n\n",
-        b": ping\r\n\r\n",
-        b'event: ping\ndata: {"type": "ping"}\n\n',
-        b'event: ping\r\ndata: {"type":"ping"}\r\n\r\n',
-        b": a\n\n: b\n\n",
-    ],
-)
+@pytest.mark.parametrize("ping", [
+    b":\n\n", b": ping\r\n\r\n", b'event: ping\ndata: {"type": "ping"}\n\n',
+    b'event: ping\r\ndata: {"type":"ping"}\r\n\r\n', b": a\n\n: b\n\n",
+])  # fmt: skip
 def test_a_ping_is_not_heard_as_a_piece_of_the_answer(ping: bytes) -> None:
     """The time is that of the last piece before it; before the first piece there is none."""
     assert fed(ping).heard_at is None

@@ -112,16 +112,11 @@ class TestImpatient:
         """The first frame is one that the protocol's clients accept before any other."""
         assert (await waited(waiting, path))[0].startswith(start)
 
-    @pytest.mark.parametrize(
-        ("headers", "body", "batch"),
-        [
-            ({}, {}, False),
-            ({"x-sparkdash-priority": "batch"}, {}, True),
-            ({"x-sparkdash-priority": "Interactive"}, {"service_tier": "flex"}, False),
-            ({}, {"service_tier": "flex"}, True),
-            ({}, {"service_tier": "auto"}, False),
-        ],
-    )
+    @pytest.mark.parametrize(("headers", "body", "batch"), [
+        ({}, {}, False), ({"x-sparkdash-priority": "batch"}, {}, True),
+        ({"x-sparkdash-priority": "Interactive"}, {"service_tier": "flex"}, False),
+        ({}, {"service_tier": "flex"}, True), ({}, {"service_tier": "auto"}, False),
+    ])  # fmt: skip
     async def test_a_client_may_let_others_go_first(
         self, waiting: Any, headers: dict[str, str], body: dict[str, str], batch: bool
     ) -> None:

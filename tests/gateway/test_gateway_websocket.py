@@ -256,16 +256,10 @@ async def end_with_its_key(_house: Any, path: Path) -> None:
     revoke_key(path, "page")
 
 
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        (end_by_owner, "request_cancelled"),
-        (end_with_its_lease, "cut"),
-        (end_by_silence, "socket_idle"),
-        (end_by_bytes, "socket_limit"),
-        (end_with_its_key, "key_ended"),
-    ],
-)
+@pytest.mark.parametrize(("end", "code"), [
+    (end_by_owner, "request_cancelled"), (end_with_its_lease, "cut"), (end_by_silence, "socket_idle"),
+    (end_by_bytes, "socket_limit"), (end_with_its_key, "key_ended"),
+])  # fmt: skip
 async def test_whoever_ends_a_socket_gives_the_reason(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Any, code: str
 ) -> None:

@@ -173,21 +173,13 @@ async def test_the_owners_limit_holds() -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (EngineError("x", code="out_of_memory"), True),
-        (EngineError("x", code="cut"), False),
-        (UpstreamError("x", code="cut"), False),
-        (HostError("x", code="image_missing"), True),
-        (UpstreamError("x"), True),
-        (AdmissionError("x", code="does_not_fit"), True),
-        (AdmissionError("x", code="stopped"), False),
-        (AdmissionError("x", code="cancelled"), False),
-        (AdmissionError("x", code="request_cancelled"), False),
-        (AdmissionError("x", code="too_many_requests"), False),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected"), [
+    (EngineError("x", code="out_of_memory"), True), (EngineError("x", code="cut"), False),
+    (UpstreamError("x", code="cut"), False), (HostError("x", code="image_missing"), True), (UpstreamError("x"), True),
+    (AdmissionError("x", code="does_not_fit"), True), (AdmissionError("x", code="stopped"), False),
+    (AdmissionError("x", code="cancelled"), False), (AdmissionError("x", code="request_cancelled"), False),
+    (AdmissionError("x", code="too_many_requests"), False),
+])  # fmt: skip
 async def test_for_which_failures_another_stands_in(error: SparkdashError, expected: bool) -> None:
     assert fallbacks.allows_fallback(error) is expected
 

@@ -132,26 +132,17 @@ def test_a_question_that_would_be_another_one_is_refused(path: str, body: dict[s
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize(
-    ("kind", "version", "given", "path", "expected"),
-    [
-        ("vllm", "0.11.0", None, "/v1/messages", True),
-        ("vllm", "0.11.1", None, "/v1/messages", False),
-        ("vllm", None, None, "/v1/messages", None),
-        ("vllm", "0.9.2", None, "/v1/responses", True),
-        ("vllm", "0.9.2", None, "/v1/chat/completions", False),
-        ("vllm", "0.9.2", None, "/v1/completions", False),
-        ("sglang", "0.5.8", None, "/v1/messages", True),
-        ("trtllm", "1.2.0", None, "/v1/messages", True),
-        ("trtllm", "1.2.0", ("chat", "messages"), "/v1/messages", False),
-        ("openai", None, None, "/v1/responses", None),
-        ("openai", None, ("chat",), "/v1/responses", True),
-        ({"kind": "ollama"}, None, None, "/v1/messages", None),
-        ({"kind": "nim"}, None, None, "/v1/messages", True),
-        ({"kind": "ollama", "routes": ["chat"]}, None, None, "/v1/messages", True),
-        ({"port": 1, "routes": ["chat", "messages"]}, None, None, "/v1/messages", False),
-    ],
-)
+@pytest.mark.parametrize(("kind", "version", "given", "path", "expected"), [
+    ("vllm", "0.11.0", None, "/v1/messages", True), ("vllm", "0.11.1", None, "/v1/messages", False),
+    ("vllm", None, None, "/v1/messages", None), ("vllm", "0.9.2", None, "/v1/responses", True),
+    ("vllm", "0.9.2", None, "/v1/chat/completions", False), ("vllm", "0.9.2", None, "/v1/completions", False),
+    ("sglang", "0.5.8", None, "/v1/messages", True), ("trtllm", "1.2.0", None, "/v1/messages", True),
+    ("trtllm", "1.2.0", ("chat", "messages"), "/v1/messages", False), ("openai", None, None, "/v1/responses", None),
+    ("openai", None, ("chat",), "/v1/responses", True), ({"kind": "ollama"}, None, None, "/v1/messages", None),
+    ({"kind": "nim"}, None, None, "/v1/messages", True),
+    ({"kind": "ollama", "routes": ["chat"]}, None, None, "/v1/messages", True),
+    ({"port": 1, "routes": ["chat", "messages"]}, None, None, "/v1/messages", False),
+])  # fmt: skip
 def test_what_an_engine_is_known_to_lack(
     kind: Any, version: str | None, given: Any, path: str, expected: bool | None
 ) -> None:

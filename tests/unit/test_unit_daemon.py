@@ -41,17 +41,10 @@ async def test_the_daemon_ends_also_when_an_engine_will_not(stop_engines: bool) 
     assert told == ["stopped"]
 
 
-@pytest.mark.parametrize(
-    ("looks", "reads"),
-    [
-        ([(False, None)], 0),
-        ([(True, None)], 1),
-        ([(False, 1e-6), (False, 1e-6), (True, None)], 1),
-        ([(True, 1e-6), (False, None)], 1),
-        ([(False, 1e-6), (False, None)], 0),
-        ([(False, 1e-6)] * 99, 0),
-    ],
-)
+@pytest.mark.parametrize(("looks", "reads"), [
+    ([(False, None)], 0), ([(True, None)], 1), ([(False, 1e-6), (False, 1e-6), (True, None)], 1),
+    ([(True, 1e-6), (False, None)], 1), ([(False, 1e-6), (False, None)], 0), ([(False, 1e-6)] * 99, 0),
+])  # fmt: skip
 async def test_files_are_read_once_they_are_whole(
     looks: list[tuple[bool, float | None]], reads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,16 +72,10 @@ async def test_a_reading_that_takes_long_is_not_waited_for(monkeypatch: pytest.M
         await reloading.refresh(cast("Any", daemon))
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard", "then"),
-    [
-        (1024, 524_288, 65_536),
-        (1024, 4096, 4096),
-        (1024, resource.RLIM_INFINITY, 65_536),
-        (100_000, 524_288, None),
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
-    ],
-)
+@pytest.mark.parametrize(("soft", "hard", "then"), [
+    (1024, 524_288, 65_536), (1024, 4096, 4096), (1024, resource.RLIM_INFINITY, 65_536), (100_000, 524_288, None),
+    (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
+])  # fmt: skip
 def test_streams_do_not_end_at_the_usual_limit_of_open_files(
     soft: int, hard: int, then: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

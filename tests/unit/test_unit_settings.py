@@ -108,16 +108,11 @@ def test_every_setting_has_a_meaning_and_a_default(tmp_path: Path) -> None:
     assert rows["history"].value == "{ max_gib = 1 }"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "text"),
-    [
-        (["guard"], "warn", 'guard = "warn"\n'),
-        (["preload"], "a, b/c", 'preload = ["a", "b/c"]\n'),
-        (["drain_s"], "3", "drain_s = 3\n"),
-        (["history"], "{ max_gib = 2 }", "history = { max_gib = 2 }\n"),
-        (["policy", "a/b", "pinned"], "true", '\n[policy."a/b"]\npinned = true\n'),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "text"), [
+    (["guard"], "warn", 'guard = "warn"\n'), (["preload"], "a, b/c", 'preload = ["a", "b/c"]\n'),
+    (["drain_s"], "3", "drain_s = 3\n"), (["history"], "{ max_gib = 2 }", "history = { max_gib = 2 }\n"),
+    (["policy", "a/b", "pinned"], "true", '\n[policy."a/b"]\npinned = true\n'),
+])  # fmt: skip
 def test_a_value_is_written_as_a_person_types_it(tmp_path: Path, key: list[str], value: str, text: str) -> None:
     """The comments stay, and the file can be read by the next daemon."""
     file = tmp_path / "config.toml"

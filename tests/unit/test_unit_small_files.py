@@ -66,18 +66,10 @@ def test_a_file_is_read_as_far_as_it_is_small(tmp_path: Path) -> None:
         read_small_file(file, 10)
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        keyring.read_keys,
-        load_settings,
-        read_nodes,
-        read_gguf_header,
-        lambda path: list(read_safetensors_header(path)),
-        lambda path: plan_change(ConfigFile(str(path), FileFormat.JSON, {}), path),
-    ],
-    ids=["keys", "settings", "nodes", "gguf", "safetensors", "client"],
-)
+@pytest.mark.parametrize("read", [
+    keyring.read_keys, load_settings, read_nodes, read_gguf_header, lambda path: list(read_safetensors_header(path)),
+    lambda path: plan_change(ConfigFile(str(path), FileFormat.JSON, {}), path),
+], ids=["keys", "settings", "nodes", "gguf", "safetensors", "client"])  # fmt: skip
 def test_a_pipe_in_place_of_a_file_is_an_error_that_names_it(read: Callable[[Path], Any], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

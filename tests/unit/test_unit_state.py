@@ -163,16 +163,11 @@ def test_who_waits_is_told_for_what() -> None:
     assert estimate_text(with_(SWAP, target=None), 143) == ""
 
 
-@pytest.mark.parametrize(
-    ("phase", "until", "words"),
-    [
-        (SwapPhase.DRAIN, 160, "waits for it, cut in 20s"),
-        (SwapPhase.STOP, 170, "waits for it, killed in 30s"),
-        (SwapPhase.STOP, 137, "waits for it, killed 3s ago"),
-        (SwapPhase.RECLAIM, 260, "waits for it, given up in 2m00s"),
-        (SwapPhase.RECLAIM, None, "waits for it"),
-    ],
-)
+@pytest.mark.parametrize(("phase", "until", "words"), [
+    (SwapPhase.DRAIN, 160, "waits for it, cut in 20s"), (SwapPhase.STOP, 170, "waits for it, killed in 30s"),
+    (SwapPhase.STOP, 137, "waits for it, killed 3s ago"), (SwapPhase.RECLAIM, 260, "waits for it, given up in 2m00s"),
+    (SwapPhase.RECLAIM, None, "waits for it"),
+])  # fmt: skip
 def test_what_is_waited_for_and_until_when(phase: SwapPhase, until: float | None, words: str) -> None:
     assert wait_text(with_(SWAP, phase=phase, waits_for="it", until=until), 140) == words
     assert wait_text(with_(SWAP, phase=phase, waits_for=None, until=until), 140) == ""

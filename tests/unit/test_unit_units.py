@@ -36,18 +36,11 @@ def test_unknown_is_never_zero() -> None:
     assert [units.number(0.0, 1), units.percent(0.0), units.gib(0)] == ["0.0", "0 %", "0.0 GiB"]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["model-1", "model-2", "model-10"],
-        ["qwen3.5-9b", "qwen3.5-27b", "qwen3.5-122b", "qwen3.10-9b"],
-        ["a", "a/2", "a/10", "b"],
-        ["1", "a", "Ä"],
-        ["Alpha", "beta", "Gamma"],
-        ["a-01", "a-1", "a-02"],
-        ["x" + "9" * 5000, "x1" + "0" * 5000],
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ["model-1", "model-2", "model-10"], ["qwen3.5-9b", "qwen3.5-27b", "qwen3.5-122b", "qwen3.10-9b"],
+    ["a", "a/2", "a/10", "b"], ["1", "a", "Ä"], ["Alpha", "beta", "Gamma"], ["a-01", "a-1", "a-02"],
+    ["x" + "9" * 5000, "x1" + "0" * 5000],
+])  # fmt: skip
 def test_names_with_numbers_count(names: list[str]) -> None:
     backwards = names[::-1]
     assert sorted(backwards, key=natural) == names
