@@ -92,6 +92,25 @@ async def test_past_requests_are_filtered_and_sorted(stage: Any, box: Any) -> No
         await on.until(lambda: "status 503, failed, after 1m10s" in on.text)
 
 
+async def test_the_past_is_of_now_and_in_its_own_order(on: Any, box: Any) -> None:
+    """The running requests have no order that a key could change unseen; a page that is opened again reads again."""
+    on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p1", client="older"),))}
+    await on.press("3", "o")
+    assert "o sorts the past, which p shows." in on.text
+    await on.press("p")
+    await on.until(lambda: "older" in on.text)
+    assert ("past", "newest", None, None, None) in on.daemon.asked
+    assert "p live" in on.lines[-1]
+    table = on.app.screen.query_one(PastTable)
+    await on.pilot.click(PastTable, offset=(on.lines[1].index("took"), 0))
+    assert table.sorted_by is not None
+    await on.press("o")
+    assert table.sorted_by is None
+    on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p2", client="newer"),))}
+    await on.press("1", "3")
+    await on.until(lambda: "newer" in on.text)
+
+
 async def test_the_end_of_the_past_reads_on(large: Any, box: Any) -> None:
     large.daemon.past_requests = {
         None: PastRequests(requests=tuple(past(box, f"p{n}") for n in range(250)), next="x"),

@@ -19,6 +19,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, request_lines
 from sparkdash.tui.text import EdgeText, Line, Style, frame, key_hints, styled
+from sparkdash.tui.widgets.header import Hints
 from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved, SearchChanged, SearchField
 from sparkdash.tui.widgets.requests import PastTable, RequestTable
 
@@ -128,6 +129,7 @@ ORDERS: dict[RequestOrder, str] = {
     "newest": "newest first", "duration": "slowest first", "ttft": "slowest first token first",
     "wait": "longest wait first", "output": "longest answer first",
 }  # fmt: skip
+PAST_KEYS = "p live  ⏎ open  R replay  o order  / filter  r read again  ? help"
 PAUSE_S = 0.3
 """Time after a letter of the filter before the past is read."""
 AROUND_S = 1.0
@@ -157,7 +159,7 @@ class RequestsPage(Page):
     ]
 
     title_key = "requests"
-    keys = "p past  x end it  ⏎ open  R replay  o order  / filter  ? help"
+    keys = "p past  x end it  ⏎ open  R replay  / filter  ? help"
     AUTO_FOCUS = "RequestTable"
 
     def __init__(self) -> None:
@@ -221,19 +223,28 @@ class RequestsPage(Page):
         live.display, past.display = past.display, not past.display
         self.set_focus(past if past.display else live)
         self.query_one(SearchField).placeholder = HELP if past.display else "find"
+        for hints in self.query(Hints):
+            hints.change_keys(PAST_KEYS if past.display else self.keys)
         if past.display:
             self.services.say(f"The past, {ORDERS[self._order]}; o changes the order, / filters.")
             self._read()
         self.call_after_refresh(self.show, self.services.view)
 
+    def on_screen_resume(self) -> None:
+        """Read what ended meanwhile, unless the list was read further back: its cursor would be lost."""
+        if self._is_past and len(self.query_one(PastTable).found) <= PART_ROWS:
+            self._read()
+
     def action_order(self) -> None:
+        if not self._is_past:
+            self.services.say("o sorts the past, which p shows.")
+            return
         names = list(ORDERS)
         self._order = names[(names.index(self._order) + 1) % len(names)]
-        if self._is_past:
-            table = self.query_one(PastTable)
-            table.found, table.cursor = (), None  # it begins at the top again, where the slowest is
-            self.services.say(f"The past, {ORDERS[self._order]}.")
-            self._read()
+        table = self.query_one(PastTable)
+        table.found, table.cursor, table.sorted_by = (), None, None  # the slowest is at the top, under the cursor
+        self.services.say(f"The past, {ORDERS[self._order]}.")
+        self._read()
 
     def action_read(self) -> None:
         if not self._is_past:
