@@ -154,6 +154,15 @@ async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
         assert on.daemon.asked == [("cancel",)]
 
 
+async def test_a_switch_tells_the_requests_that_may_finish_once(on: Any) -> None:
+    """The plan's reason has them too."""
+    reasons = {GPT: "no idle engine frees enough; its 2 requests may finish; it frees 78.2 GiB"}
+    on.daemon.plans[CODER] = Plan(profile=CODER, evict=(GPT,), reasons=reasons, fits=True)
+    await on.press("2", "j", "s")
+    assert f"switch to {CODER}?" in on.text
+    assert on.text.count("may finish") == 1
+
+
 async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: Any, box: Any) -> None:
     """Requests for an engine that is stopped while it loads are refused; none of them may finish."""
     async with stage(box.swapping()) as on:

@@ -245,6 +245,17 @@ async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> 
         assert "→ Lower gpu-memory-utilization" not in on.text
 
 
+async def test_what_went_wrong_is_told_once(stage: Any, box: Any) -> None:
+    """The failed start in full, without the notice of the same; a notice that names its profile has no second name."""
+    swaps = (box.ended("s1", SwapOutcome.FAILED, failure=box.failure),)
+    same = Notice(level=Level.ERROR, code="out_of_memory", text=box.failure.message, profile=box.coder, at=box.now)
+    back = Notice(level=Level.INFO, code="repaired", text=f"{box.gpt} serves again.", profile=box.gpt, at=box.now)
+    async with stage(box.snapshot(swaps=swaps, notices=(same, back)), size=(120, 40)) as on:
+        await on.press("7", "n")
+        assert on.text.count("ran out of memory while it loaded weights") == 1
+        assert any("13:47:00 · gpt-oss-120b serves again." in line for line in on.lines)
+
+
 async def test_the_history_gives_its_rows_to_the_swaps(stage: Any, box: Any) -> None:
     swaps = tuple(box.ended(f"s{number}") for number in range(12))
     old = Notice(level=Level.INFO, code="held", text="measured", at=box.now)

@@ -100,9 +100,7 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int, warnings: Sequen
     lines: list[Line] = wrap(plan.held, width, Style.WARN) if plan.held else []
     lines += [line for text in warnings for line in wrap(text, width, Style.WARN)]
     for name in plan.evict:
-        why = plan.reasons.get(name, "")
-        lines += leaving_engine_lines(name, snapshot, width, frees=not why)
-        lines += labelled("", wrap(why, room, Style.DIM))
+        lines += leaving_engine_lines(name, snapshot, width, plan.reasons.get(name, ""))
     lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
     boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
     lines += labelled("on     ", wrap(boxes, room)) if boxes else []
@@ -149,20 +147,21 @@ def end_request_question(request: Request, width: int) -> list[Line]:
     return labelled(STOPS, wrap_line(which, width - len(STOPS)))
 
 
-def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:
-    """Format what leaves with an engine: its memory unless `frees` is False, and the requests that it serves.
+def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, why: str = "") -> list[Line]:
+    """Format what leaves with an engine: its memory, and the requests that it serves, unless `why` tells it; then why.
 
     Waiting requests keep waiting, except when a user stops the engine.
     """
     served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
     held = _held_bytes(name, snapshot)
     facts = [
-        f"frees {gib(held)}" if frees and held is not None else "",
-        f"{counted(served, 'request')} in flight may finish" if served else "",
+        f"frees {gib(held)}" if not why and held is not None else "",
+        f"{counted(served, 'request')} in flight may finish" if served and "may finish" not in why else "",
     ]
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
-    return labelled(STOPS, wrap_line(styled(name, Style.STRONG) + styled(f": {about}" if about else ""), room))
+    leaves = wrap_line(styled(name, Style.STRONG) + styled(f": {about}" if about else ""), room)
+    return labelled(STOPS, [*leaves, *wrap(why, room, Style.DIM)])
 
 
 def _held_bytes(name: str, snapshot: Snapshot) -> int | None:

@@ -129,21 +129,26 @@ class NoticeList(Panel):
 
 
 def trouble_lines(view: View, width: int) -> list[Line]:
-    """Format the last failed swap with its log, then every notice and broken file."""
+    """Format the last failed swap with its log, then every other notice and every broken file."""
     lines: list[Line] = []
+    told = None
     last = next((one for one in (view.snapshot.swaps if view.snapshot else ()) if one.failure), None)
     if last is not None and last.failure is not None:
         when = local_time(last.ended_at, view.now, view.here)
         lines.append(styled(f"{last.target or 'stop'}, {when}", Style.STRONG))
         lines += failure_rows(last.failure, width, MOST_LOG)
-    return [*lines, *([EMPTY] if lines else []), *notice_lines(view, width)]
+        told = last.failure.message
+    rest = notice_lines(view, width, told)
+    return [*lines, *([EMPTY] if lines and rest else []), *rest]
 
 
-def notice_lines(view: View, width: int) -> list[Line]:
+def notice_lines(view: View, width: int, told: str | None = None) -> list[Line]:
+    """Format the notices, without those that repeat what was `told` already, and the broken files."""
     snapshot = view.snapshot
-    told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
-    told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]
-    return told or [styled("No notices.", Style.DIM)]
+    notices = [one for one in (snapshot.notices if snapshot else ()) if told is None or told not in one.text]
+    rows = [row for notice in notices for row in _notice(notice, view, width)]
+    rows += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]
+    return rows or ([styled("No notices.", Style.DIM)] if told is None else [])
 
 
 def _problem(problem: str, width: int) -> list[Line]:
@@ -158,6 +163,6 @@ def _notice(notice: Notice, view: View, width: int) -> list[Line]:
     glyph, style = _LEVELS[notice.level]
     when = styled(f"{local_time(notice.at, view.now, view.here):<8} ", Style.DIM) + styled(glyph, style) + styled(" ")
     indent = styled(" " * length(when))
-    text = f"{notice.profile}: {notice.text}" if notice.profile else notice.text
+    text = f"{notice.profile}: {notice.text}" if (notice.profile or "") not in notice.text else notice.text
     rows = wrap(text, max(width - length(when), 1))
     return [clip((indent if number else when) + row, width) for number, row in enumerate(rows)]
