@@ -31,7 +31,7 @@ class Figures(Frozen):
 
     @property
     def decode_tok_s(self) -> float | None:
-        """Median decode rate of the last requests."""
+        """Median decode rate of the last requests that had their engine to themselves."""
         return median(self.rates) if self.rates else None
 
     @property
@@ -40,21 +40,34 @@ class Figures(Frozen):
         return median(self.ttfts) if self.ttfts else None
 
 
-def count_requests(figures: dict[str, Figures], ended: Sequence[Request]) -> dict[str, Figures]:
+def count_requests(
+    figures: dict[str, Figures], ended: Sequence[Request], seen: Sequence[Request]
+) -> dict[str, Figures]:
+    """Count ended requests in; `seen` are all those beside which they may have run."""
     served: defaultdict[str, list[Request]] = defaultdict(list)
     done = RequestState.DONE
     for request in ended:
         if request.state is done:
             served[request.profile].append(request)
-    return {**figures, **{name: _grown(figures.get(name, Figures()), those) for name, those in served.items()}}
+    return {**figures, **{name: _grown(figures.get(name, Figures()), those, seen) for name, those in served.items()}}
 
 
-def _grown(old: Figures, done: Sequence[Request]) -> Figures:
+def _ran_alone(one: Request, seen: Sequence[Request]) -> bool:
+    """Whether the engine served nobody else meanwhile: only then its rate is one that `n=1` compares with."""
+    begin, end = one.granted_at or 0.0, one.finished_at or 0.0
+    mine = (other for other in seen if other.profile == one.profile and other.node == one.node and other.id != one.id)
+    return not any(
+        other.granted_at is not None and other.granted_at < end and (other.finished_at or end) > begin for other in mine
+    )
+
+
+def _grown(old: Figures, done: Sequence[Request], seen: Sequence[Request]) -> Figures:
     rates = [each.decode_tok_s for each in done if each.decode_tok_s is not None]
+    alone = [each.decode_tok_s for each in done if each.decode_tok_s is not None and _ran_alone(each, seen)]
     ttfts = [each.ttft_s for each in done if each.ttft_s is not None]
     return old.replace(
         at=done[-1].finished_at,
-        rates=(*old.rates, *rates)[-FIGURE_WINDOW:],
+        rates=(*old.rates, *alone)[-FIGURE_WINDOW:],
         best=max(old.best or 0.0, *rates) if rates else old.best,
         ttfts=(*old.ttfts, *ttfts)[-FIGURE_WINDOW:],
     )
@@ -261,7 +274,8 @@ def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> Snapshot:
     if not ended:
         return snapshot.replace(requests=requests)
     recent = _remembered(ended[::-1], snapshot.recent)
-    return snapshot.replace(requests=requests, recent=recent, figures=count_requests(snapshot.figures, ended))
+    figures = count_requests(snapshot.figures, ended, (*requests.values(), *recent))
+    return snapshot.replace(requests=requests, recent=recent, figures=figures)
 
 
 def _remembered(ended: Sequence[Request], recent: Sequence[Request]) -> tuple[Request, ...]:

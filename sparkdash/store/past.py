@@ -98,6 +98,17 @@ def _page(after: str) -> dict[str, object]:
 
 NEWEST = 5_000
 """Requests among which the last ones of each profile are looked for."""
+_SPEEDS = """
+    SELECT profile,
+        CASE WHEN coalesce(before <= granted_at, 1) AND coalesce(after >= finished_at, 1) THEN decode_tok_s END,
+        ttft_s, finished_at
+    FROM (
+        SELECT rowid AS row, *, lead(granted_at) OVER same AS after,
+            max(finished_at) OVER (same ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+        FROM requests WHERE rowid > (SELECT max(rowid) FROM requests) - ? AND granted_at IS NOT NULL
+        WINDOW same AS (PARTITION BY profile, node ORDER BY granted_at)
+    ) WHERE state = ? ORDER BY row
+"""
 _SWAPS = "SELECT record FROM swaps WHERE record IS NOT NULL ORDER BY rowid DESC LIMIT ?"
 
 
@@ -143,13 +154,12 @@ def _parsed_swaps(rows: Iterable[tuple[Any, ...]]) -> Iterable[Swap]:
 
 
 def _figures(database: sqlite3.Connection) -> dict[str, Figures]:
-    """Read the last speeds of each profile, and its best over all requests that are kept."""
+    """Read the last speeds of each profile, and its best over all requests that are kept.
+
+    Rates are those of requests beside which the engine served no other.
+    """
     rates: dict[str, list[tuple[float | None, float | None, float | None]]] = {}
-    newest = database.execute(
-        "SELECT profile, decode_tok_s, ttft_s, finished_at FROM requests"
-        " WHERE rowid > (SELECT max(rowid) FROM requests) - ? AND state = ? ORDER BY rowid",
-        (NEWEST, RequestState.DONE.value),
-    )
+    newest = database.execute(_SPEEDS, (NEWEST, RequestState.DONE.value))
     for profile, rate, ttft, at in newest:
         rates.setdefault(profile, []).append((rate, ttft, at))
     bests = database.execute(

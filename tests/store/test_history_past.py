@@ -156,7 +156,20 @@ async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_i
     assert past.swaps == (swaps[1], swaps[0])
     assert past.notices == (notice,)
     alpha = past.figures["alpha"]
-    assert (alpha.best, alpha.decode_tok_s, len(alpha.rates)) == (50.0, 50.0, 20)
+    assert (alpha.best, alpha.rates, len(alpha.ttfts)) == (50.0, (), 20), "none of them had the engine to itself"
+
+
+async def test_rates_before_this_daemon_are_those_of_requests_alone_in_their_engine(path: Path) -> None:
+    """Whatever ran beside counts, also what failed; what ended in the queue, and another box's, does not."""
+    shown = [
+        (60.0, 0, 9, {}), (31.0, 10, 20, {}), (30.0, 19, 30, {"state": RequestState.FAILED}), (62.0, 30, 35, {}),
+        (58.0, 32, 40, {"node": "spark2"}), (0.0, None, 34, {"state": RequestState.GONE}), (61.0, 41, 45, {}),
+    ]  # fmt: skip
+    async with Store.opened(path, lambda _: None) as store:
+        for n, (rate, begin, end, more) in enumerate(shown):
+            store.record_request(asked(n, START, decode_tok_s=rate, granted_at=begin, finished_at=end, **more))
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.past.figures["alpha"].rates == (60.0, 62.0, 58.0, 61.0)
 
 
 async def test_a_database_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ async def test_the_first_snapshot_of_a_daemon_has_the_past_and_goes_on_from_ther
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         for number in range(3):
-            store.record_request(asked(number, START - 100 + number, decode_tok_s=40.0 + number))
+            store.record_request(asked(number, START - 100 + 9 * number, decode_tok_s=40.0 + number))
         store.record_swap(swap("1", 30), "f")
         store.record_notice(Notice(level=Level.INFO, code="old", text="It was.", at=5.0))
     bus = new_bus()

@@ -91,6 +91,23 @@ def test_figures_are_medians_of_finished_requests_and_outlive_the_engine() -> No
     assert after(*broken).figures == {}
 
 
+def test_a_median_is_of_requests_that_had_the_engine_to_themselves() -> None:
+    """Two at once halve each other's rate, which says nothing of one alone; those of another box do not."""
+    done = {"state": RequestState.DONE, "node": "local"}
+    facts = [
+        RequestChanged(request=request(n, **{**done, "decode_tok_s": rate, "granted_at": begin, "finished_at": end, **more}))
+        for n, (rate, begin, end, more) in enumerate([
+            (60.0, 0.0, 9.0, {}), (31.0, 10.0, 20.0, {}), (30.0, 19.0, 30.0, {}), (62.0, 30.0, 35.0, {}),
+            (58.0, 32.0, 40.0, {"node": "spark2"}),
+        ])
+    ]  # fmt: skip
+    figures = after(*facts).figures["p"]
+    assert figures.rates == (60.0, 62.0, 58.0)
+    beside = RequestChanged(request=request(8, state=RequestState.STREAMING, node="local", granted_at=41.0))
+    late = RequestChanged(request=request(9, **done, decode_tok_s=9.0, granted_at=40.0, finished_at=42.0))
+    assert after(*facts, beside, late).figures["p"].rates == (60.0, 62.0, 58.0)
+
+
 def test_what_is_asked_on_the_side_leaves_room_for_requests() -> None:
     """A bench counts a prompt's tokens some ten times before it asks: one row tells it. One that failed stays."""
     counts = [request(n, RequestState.DONE, client="bench", route="/tokenize") for n in range(60)]

@@ -26,7 +26,7 @@ EXPLAINED = {
 """Figures of the card, by their labels."""
 TERMS: tuple[tuple[str, str], ...] = (
     ("charts", f"one column of dots, or one bar, is {STEP_S:g} s; blank is not measured, the lowest dot is zero"),
-    ("lines", "the median of the last requests and the published rate: drawn while at most one request decodes"),
+    ("lines", "the median of requests that ran alone and the published rate: drawn while at most one request decodes"),
     ("plain", "measured speed over the same model without speculation, in the newest A/B run that may claim it"),
     ("room for", "requests of full context that the KV cache still holds"),
     ("~", "an estimate: counted by the gateway, as the engine does not tell it"),
