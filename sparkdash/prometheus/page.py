@@ -83,6 +83,7 @@ def box_families(state: ScrapedState) -> Iterator[MetricFamily]:
 _OF_MEMORY: tuple[tuple[str, str, Callable[[Memory], float | None]], ...] = (
     ("memory_total_bytes", "Memory of the node.", lambda memory: memory.total),
     ("memory_available_bytes", "Memory that programs can get, by the kernel's own estimate.", lambda m: m.available),
+    ("memory_reserve_bytes", "Memory that starts of engines leave available.", lambda memory: memory.reserve),
     ("memory_pressure_ratio", "Share of the last 10 s in which all tasks waited for memory, 0 to 1.",
      lambda memory: memory.pressure),
 )  # fmt: skip
@@ -97,7 +98,7 @@ _OF_GPU: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
 
 def _memory(memories: Mapping[str, Memory]) -> Iterator[MetricFamily]:
     yield gauge(
-        "memory_bytes", "Memory by owner: a profile, other, cache, free, kept. Adds up to the total.",
+        "memory_bytes", "Memory by owner: a profile, other, cache, free. Adds up to the total.",
         ("node", "owner"),
         (([node, owner], held) for node, memory in memories.items() for owner, held in memory_by_owner(memory).items()),
     )  # fmt: skip
@@ -108,7 +109,7 @@ def _memory(memories: Mapping[str, Memory]) -> Iterator[MetricFamily]:
 def memory_by_owner(memory: Memory) -> dict[str, int]:
     """Divide the whole memory among its owners; the sum is the total.
 
-    An engine of unknown size is part of `other`. `kept` is the part of the free memory that admission keeps.
+    An engine of unknown size is part of `other`. The reserve is no owner: it may lie in the cache.
     """
     left = memory.total
     found: dict[str, int] = {}
@@ -118,9 +119,7 @@ def memory_by_owner(memory: Memory) -> dict[str, int]:
         found[owner] = found.get(owner, 0) + min(max(held, 0), left)
         left -= min(max(held, 0), left)
 
-    kept = min(memory.reserve, memory.free)
-    take("kept", kept)
-    take("free", memory.free - kept)
+    take("free", memory.free)
     for profile, held in memory.engines.items():
         if held is not None:
             take(profile, held)

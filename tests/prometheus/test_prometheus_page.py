@@ -143,6 +143,7 @@ def test_memory_by_owner_adds_up_to_the_total(memory: Memory) -> None:
     shares = memory_by_owner(memory)
     assert sum(shares.values()) == memory.total
     assert min(shares.values()) >= 0
+    assert shares["free"] == memory.free, "free memory is here what it is on the screens, the reserve within"
 
 
 def test_labels_stay_few_whatever_clients_send() -> None:
