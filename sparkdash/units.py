@@ -75,7 +75,8 @@ def fitted(value: float | None, cells: int, digits: int = 0) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{ending}"
 
 
 def percent(share: float | None, digits: int = 0) -> str:

@@ -1,6 +1,7 @@
 """Mistakes in a measurement that was asked for, before anything is measured. `tests/e2e` measures."""
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,7 +79,8 @@ async def test_the_box_is_put_back_as_it_was_before_the_benchmark(
     async with AsyncClient(daemon.url) as client:
         ran = measure.running_profiles(await client.state())
         daemon.set(engines={name: engine(name) for name in now})
-        await measure.restore_box(client, ran, {"plain", "fast"})
+        async with AsyncExitStack() as after:
+            await measure.restore_box(client, ran, {"plain", "fast"}, after)
     orders = [(path, body) for method, path, body in daemon.calls if method == "POST"]
     assert [body["profile"] for path, body in orders if path == "/api/stop"] == stopped
     assert [body for path, body in orders if path == "/api/use"] == [
@@ -95,10 +97,33 @@ async def test_what_is_not_brought_back_is_told_with_its_command(
         ran = measure.running_profiles(await client.state())
         daemon.set(engines={"fast": engine("fast")})
         daemon.errors["/api/stop"] = (500, {"message": "podman is silent.", "code": "runtime_failed"})
-        await measure.restore_box(client, ran, {"fast"})
+        async with AsyncExitStack() as after:
+            await measure.restore_box(client, ran, {"fast"}, after)
     said = " ".join(capsys.readouterr().err.split())
     assert "fast was measured and still runs: podman is silent. `sparkdash stop fast` tries it again." in said
     assert "plain was not brought back: plain does not fit. `sparkdash use plain` tries it again." in said
+
+
+async def test_the_last_engine_that_does_not_come_back_is_told_when_its_load_has_failed(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others may use the box while it loads, so the load is waited for after the report."""
+    daemon.set(profiles=(summary("plain"),))
+    facts = daemon.breaks("plain")
+    daemon.on_use = lambda _: facts[:1]
+    async with AsyncClient(daemon.url) as client, AsyncExitStack() as after:
+        await measure.restore_box(client, ["plain"], {"fast"}, after)
+        assert "not brought back" not in capsys.readouterr().err
+        daemon.publish(*facts[1:])
+    assert "plain was not brought back" in " ".join(capsys.readouterr().err.split())
+
+
+async def test_all_that_ran_is_named_when_the_daemon_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    async with AsyncClient("http://127.0.0.1:1") as client, AsyncExitStack() as after:
+        await measure.restore_box(client, ["plain", "speech"], {"fast"}, after)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The box was not put back as it was" in said
+    assert "`sparkdash use plain && sparkdash use speech`" in said
 
 
 async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon) -> None:

@@ -16,6 +16,10 @@ def memory(count: float) -> str:
     return units.gib(count * units.GIB, 0)
 
 
+def launches(count: int) -> str:
+    return units.counted(count, "launch")
+
+
 @pytest.mark.parametrize(
     ("write", "texts"),
     [
@@ -23,9 +27,17 @@ def memory(count: float) -> str:
         (units.tokens, {None: "-", 0: "0", 950: "950", 12_600: "12.6k", 1_400_000: "1.4M"}),
         (units.size, {None: "-", 0: "0 KiB", 1: "1 KiB", 5000: "5 KiB", 3_000_000: "2.9 MiB", 60_000_000: "57 MiB"}),
         (units.size, {2 * units.GIB: "2.0 GiB", 62 * units.GIB: "62 GiB"}),
+        (launches, {0: "0 launches", 1: "1 launch", 6: "6 launches"}),
         (memory, {77.4: "77 GiB", 4.0: "4.0 GiB", 0.5: "0.5 GiB", 0.02: "0.02 GiB", 0: "0 GiB"}),
     ],
-    ids=["duration", "tokens", "size", "large size", "memory, which is never shown as none where it is some"],
+    ids=[
+        "duration",
+        "tokens",
+        "size",
+        "large size",
+        "counted",
+        "memory, which is never shown as none where it is some",
+    ],
 )
 def test_figures_are_said_as_people_say_them(write: Any, texts: dict[Any, str]) -> None:
     assert {value: write(value) for value in texts} == texts

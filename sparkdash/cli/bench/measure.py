@@ -35,10 +35,16 @@ from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.units import GIB, counted
 
 
-async def restore_box(client: AsyncClient, ran: Sequence[str], measured: Collection[str]) -> None:
-    """Stop the `measured` engines that are not among those that `ran`, and bring those back; say what fails."""
+async def restore_box(
+    client: AsyncClient, ran: Sequence[str], measured: Collection[str], after: AsyncExitStack
+) -> None:
+    """Stop the `measured` engines that are not among those that `ran`, and bring those back; say what fails.
+
+    The last one's load is waited for at the end of `after`, when others may use the box again.
+    """
     now = set(ran)
-    with _told("The box was not put back as it was", f"sparkdash use {ran[-1]}" if ran else "sparkdash stop"):
+    by_hand = [f"sparkdash use {name}" for name in ran] or ["sparkdash stop"]
+    with _told("The box was not put back as it was", " && ".join(by_hand)):
         now = _running(await client.state())
     for name in sorted(now & set(measured) - {*ran}):
         with _told(f"{name} was measured and still runs", f"sparkdash stop {name}"):
@@ -46,15 +52,27 @@ async def restore_box(client: AsyncClient, ran: Sequence[str], measured: Collect
     back = [name for name in ran if name not in now]
     for name in back:
         print_note(f"Bringing {name} back.")
-        with _told(f"{name} was not brought back", f"sparkdash use {name}"):
-            if name == back[-1]:
-                await client.use(profile=name, cause="bench")
-            else:
-                await until_ready(client, name, lambda _: None, "bench")
+        ordered = asyncio.Event()
+        coming = asyncio.create_task(_bring_back(client, name, ordered))
+        if name == back[-1]:
+            await ordered.wait()
+            after.push_async_callback(asyncio.wait, (coming,))
+        else:
+            await coming
 
 
-async def _put_back(client: AsyncClient, place: Path, ran: Sequence[str], measured: Collection[str]) -> None:
-    await restore_box(client, ran, measured)
+async def _bring_back(client: AsyncClient, name: str, ordered: asyncio.Event) -> None:
+    with _told(f"{name} was not brought back", f"sparkdash use {name}"):
+        try:
+            await until_ready(client, name, lambda _: ordered.set(), "bench")
+        finally:
+            ordered.set()
+
+
+async def _put_back(
+    client: AsyncClient, place: Path, ran: Sequence[str], measured: Collection[str], after: AsyncExitStack
+) -> None:
+    await restore_box(client, ran, measured, after)
     with contextlib.suppress(SparkdashError):  # a run that began nothing has no folder any more
         if _running(await client.state()).issuperset(ran):
             run_folder.save_run(place, run_folder.read_run(place).replace(displaced=None))
@@ -250,10 +268,12 @@ async def _measure(wish: MeasureOptions) -> None:
         swept: tuple[Arm, ...] = ()
         if wish.sweep:
             swept = await stack.enter_async_context(sweep_arms(client, wish.arms[0], wish.sweep))
-        await _begun(client, suite, swept, wish)
+        await _begun(client, suite, swept, wish, stack)
 
 
-async def _begun(client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...], wish: MeasureOptions) -> None:
+async def _begun(
+    client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...], wish: MeasureOptions, after: AsyncExitStack
+) -> None:
     world = await client.state()
     names = [(await client.profile(name=name)).name for name in wish.arms]
     for name in dict.fromkeys(names):
@@ -265,7 +285,7 @@ async def _begun(client: AsyncClient, suite: suites.Suite, swept: tuple[Arm, ...
         host=host_facts(world), simulated=any(profiles[name].simulated for name in names if name in profiles),
     )  # fmt: skip
     place = None if wish.fresh else run_to_resume(run, profiles)
-    await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
+    await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish, after)
 
 
 async def _go_on(place: Path, *, ask: bool, as_json: bool) -> None:
@@ -280,7 +300,7 @@ async def _go_on(place: Path, *, ask: bool, as_json: bool) -> None:
             world = await client.state()
         results = run_folder.read_results(place)
         _refuse_edited(results, world)
-        await _work(results, client, world, suite, wish)
+        await _work(results, client, world, suite, wish, stack)
 
 
 def _refuse_edited(results: Results, world: Snapshot) -> None:
@@ -292,8 +312,9 @@ def _refuse_edited(results: Results, world: Snapshot) -> None:
 
 
 async def _work(
-    results: Results, client: AsyncClient, world: Snapshot, suite: suites.Suite, wish: MeasureOptions
-) -> None:
+    results: Results, client: AsyncClient, world: Snapshot, suite: suites.Suite, wish: MeasureOptions,
+    after: AsyncExitStack,
+) -> None:  # fmt: skip
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await arm_speeds(run, client, world)
@@ -307,7 +328,7 @@ async def _work(
             return
         if wish.ask:
             ask_or_refuse("Begin?", _unconfirmed())
-        results = await _run(place, run, client, world, suite, expected)
+        results = await _run(place, run, client, world, suite, expected, after)
     if not results.gaps():
         await remove_sweep_profiles(client, run.arms)
     if wish.as_json:
@@ -336,8 +357,9 @@ def _print_gaps(results: Results) -> None:
 
 
 async def _run(
-    place: Path, run: Run, client: AsyncClient, world: Snapshot, suite: suites.Suite, expected_s: float | None
-) -> Results:
+    place: Path, run: Run, client: AsyncClient, world: Snapshot, suite: suites.Suite, expected_s: float | None,
+    after: AsyncExitStack,
+) -> Results:  # fmt: skip
     headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(await open_wire(client, world, headers))
@@ -361,7 +383,7 @@ async def _run(
         ran = running_profiles(await client.state())
         if run.displaced is not None and measured.issuperset(ran):  # left by a run that was killed
             ran = run.displaced
-        stack.push_async_callback(_put_back, client, place, ran, measured)
+        stack.push_async_callback(_put_back, client, place, ran, measured, after)
         stack.enter_context(run_folder.keep_if_launched(run))
         run_folder.save_run(place, run.replace(displaced=ran))
         try:
