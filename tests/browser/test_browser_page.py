@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from daemons import own_folder_variables, served
+from daemons import Api, own_folder_variables, served
 
 from sparkdash.bench.run import Arm, CellKey
 from tests.bench.conftest import Rehearsal
@@ -40,7 +40,7 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 OpenPage = Callable[..., "Page"]
 
 
-def program(*words: str, env: Mapping[str, str]) -> AbstractContextManager[Any]:
+def program(*words: str, env: Mapping[str, str]) -> AbstractContextManager[tuple[Any, Api]]:
     """Run a daemon with these variables; see `served`."""
     return served(*words, stderr=subprocess.STDOUT, env={**os.environ, **env})
 
@@ -208,29 +208,80 @@ def test_a_chat_shows_its_rates_can_be_ended_and_compares_two_models(page: Page,
     page.screenshot(path=pictures / "compared.png")
 
 
-STALLS = "profile: stalls\nengine: sim\nabout: A load that stands still.\nsim: {fault: never-ready, load_s: 2, memory_gib: 1}\n"
+SIMULATED = "profile: {name}\nengine: sim\nsim: {{load_s: 0.5, memory_gib: 0.1, time_scale: 4{more}}}\n"
+PLAIN, STALLS = "constructor", "stalls"
+"""Profiles of `own`; the first is called as a property of every JavaScript object."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A daemon that needs no key, with simulated engines as processes."""
+    root = tmp_path_factory.mktemp("own")
+    env, profiles = own_folder_variables(root), root / "config" / "profiles"
+    profiles.mkdir()
+    for name, more in ((PLAIN, ""), (STALLS, ", fault: never-ready")):
+        (profiles / f"{name}.yaml").write_text(SIMULATED.format(name=name, more=more))
+    (profiles.parent / "config.toml").write_text("reserve_gib = 0.5\n")
+    with program("serve", "--port", "0", "--runtime", "process", env=env) as (_, api):
+        yield api
+
+
+def use(page: Page, name: str) -> None:
+    page.click(f"[data-do=use][data-of={name}]")
+    page.click("#dialog-acts .main")
+
+
+def test_a_profile_may_be_called_as_a_property_of_every_object(open_page: OpenPage, own: Api) -> None:
+    page = open_page(f"{own.url}/ui#/profiles")
+    use(page, PLAIN)
+    expect(page.locator("#engines article", has_text=PLAIN)).to_contain_text("serves")
+
+
+def test_every_request_is_listed_though_more_end_than_the_state_keeps(open_page: OpenPage, own: Api) -> None:
+    """One whose answer was no stream says nothing of its first token, whose time is unknown."""
+    page = open_page(f"{own.url}/ui#/requests")
+    wait_until_live(page)
+    body = {"model": PLAIN, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+    for _ in range(70):
+        own.post("/v1/chat/completions", body)
+    expect(page.locator("#rows tbody tr")).to_have_count(70)
+    page.locator("#rows tbody tr").first.click()
+    expect(page.locator("#dialog .legend")).to_contain_text("answered")
+    expect(page.locator("#dialog .legend")).not_to_contain_text("first token")
+
+
+def test_an_order_that_fails_says_why_and_stays(open_page: OpenPage, own: Api) -> None:
+    page = open_page(f"{own.url}/ui#/profiles")
+    page.route("**/api/use", lambda route: route.fulfill(status=409, json={"error": {"message": "It does not fit."}}))
+    use(page, STALLS)
+    expect(page.locator("#dialog-error")).to_have_text("It does not fit.")
+    expect(page.locator("#dialog")).to_be_visible()
+
+
+def test_a_page_whose_file_does_not_come_is_asked_for_again(open_page: OpenPage, own: Api) -> None:
+    page = open_page(own.url)
+    page.wait_for_selector("#engines h2")
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/ui/logs.js")):
+        page.route("**/ui/logs.js", lambda route: route.abort())
+        page.click("nav [href='#/logs']")
+    page.unroute("**/ui/logs.js")
+    expect(page.locator("#log-form, .view-logs .dim")).to_be_visible()
 
 
 def test_a_load_that_stalls_is_kept_with_one_click_and_tried_again_with_four(
-    open_page: OpenPage, tmp_path: Path, pictures: Path
+    open_page: OpenPage, own: Api, pictures: Path
 ) -> None:
-    env, profiles = own_folder_variables(tmp_path), tmp_path / "config" / "profiles"
-    profiles.mkdir()
-    (profiles / "stalls.yaml").write_text(STALLS)
-    (profiles.parent / "config.toml").write_text("reserve_gib = 0.5\n")
-    with program("serve", "--port", "0", "--runtime", "process", env=env) as (_, api):
-        page = open_page(f"{api.url}/ui#/profiles")
-        wait_until_live(page)
-        page.click("[data-do=use][data-of=stalls]")
-        page.click("#dialog-acts .main")
-        page.click("[data-do=keep-load]")
-        expect(page.locator("#toasts")).to_contain_text("stalls may go on standing still.")
-        page.screenshot(path=pictures / "stalled.png")
-        page.click("[data-do=cancel-loads]")
-        page.click("#dialog-acts .danger")
-        page.click("#engines [data-do=use]")
-        page.click("#dialog-acts .main")
-        expect(page.locator("#engines progress")).to_be_visible()
+    page = open_page(f"{own.url}/ui#/profiles")
+    wait_until_live(page)
+    use(page, STALLS)
+    page.click("[data-do=keep-load]")
+    expect(page.locator("#toasts")).to_contain_text("stalls may go on standing still.")
+    page.screenshot(path=pictures / "stalled.png")
+    page.click("[data-do=cancel-loads]")
+    page.click("#dialog-acts .danger")
+    page.click("#engines [data-do=use]")
+    page.click("#dialog-acts .main")
+    expect(page.locator("#engines progress")).to_be_visible()
 
 
 def test_a_run_of_the_bench_says_which_arm_is_faster(page: Page, url: str, pictures: Path) -> None:
@@ -281,6 +332,18 @@ def test_a_page_that_nobody_looks_at_leaves_the_feed_and_returns_to_it(browser: 
     assert page.locator("#link.live").count() == 0
     show(page, hidden=False)
     wait_until_live(page)
+
+
+def test_a_log_goes_on_when_the_link_is_back(open_page: OpenPage, url: str) -> None:
+    """A feed that says nothing for 45 s counts as lost."""
+    page = open_page("about:blank")
+    page.clock.install()
+    page.route("**/api/logs/**", lambda route: route.abort())
+    page.goto(f"{url}/ui#/logs")
+    expect(page.locator("#log")).to_have_text("The gateway cannot be reached.\n")
+    page.unroute("**/api/logs/**")
+    page.clock.fast_forward(46_000)
+    expect(page.locator("#log")).to_contain_text("INFO")
 
 
 def show(page: Page, *, hidden: bool) -> None:

@@ -15,6 +15,10 @@ export function open(place) {
     h("div", null, h("section", { id: "swaps", "aria-label": "Swaps" }),
       h("section", { id: "doctor", "aria-label": "Doctor" }, h("h2", null, "Doctor"), h("p", { class: "dim" }, "It examines what keeps engines from running here."), h("div", { class: "acts" }, button("Examine this box", "examine")))),
     h("section", { id: "holders", "aria-label": "Memory by holder" })));
+  again();
+}
+
+export function again() {
   ask("/api/memory").then((told) => { holders = told.holdings; }, (error) => { holders = reason(error); });
 }
 

@@ -18,6 +18,9 @@ function loadLibrary() {
   return library;
 }
 
+/* A value between gaps has no line: it is drawn as a point. */
+const lone = (plot, series) => plot.data[series].flatMap((value, i, all) => (known(value) && !known(all[i - 1]) && !known(all[i + 1]) ? [i] : []));
+
 /* A plot that follows its place's size and the colour scheme. `lines`: further series as { label, look, dash, fill }. */
 export class Plot {
   constructor(place, lines, { bands = [], figure = (value) => String(value) } = {}) {
@@ -73,7 +76,7 @@ export class Plot {
       bands: this.bands.map((series) => ({ series, fill: `${colour("accent")}26` })),
       series: [{}, ...this.lines.map((line) => ({
         stroke: line.look ? colour(line.look) : "transparent", width: line.width || 1.5, dash: line.dash,
-        fill: line.fill ? `${colour(line.look)}22` : undefined, spanGaps: false, points: { show: false },
+        fill: line.fill ? `${colour(line.look)}22` : undefined, spanGaps: false, points: { show: false, filter: line.look ? lone : null, fill: colour(line.look), size: 4 },
       }))],
     }, this.data, this.place);
   }

@@ -49,7 +49,8 @@ function times(one, swaps) {
   const waited = one.granted_at - one.started_at;
   const loads = swaps.filter((swap) => swap.target === one.profile).map((swap) => Math.min(swap.ended_at, one.granted_at) - Math.max(swap.started_at, one.started_at));
   const load = Math.min(waited, loads.reduce((sum, took) => sum + Math.max(0, took), 0));
-  const parts = [["waited", waited - load, "of-other"], ["for its load", load, "of-engine-1"], ["to the first token", one.ttft_s || 0, "of-cache"], ["decoded", Math.max(0, whole - waited - (one.ttft_s || 0)), "of-engine-0"]];
+  const answer = known(one.ttft_s) ? [["to the first token", one.ttft_s, "of-cache"], ["decoded", Math.max(0, whole - waited - one.ttft_s), "of-engine-0"]] : [["answered", whole - waited, "of-engine-0"]];
+  const parts = [["waited", waited - load, "of-other"], ["for its load", load, "of-engine-1"], ...answer];
   return [h("div", { class: "bar", role: "img", "aria-label": parts.map(([name, took]) => `${name} ${seconds(took)} s`).join(", ") },
     parts.map(([, took, look]) => h("div", { class: look, style: { flexGrow: String(whole > 0 ? took / whole : 0) } }))),
   h("ul", { class: "legend" }, parts.map(([name, took, look]) => h("li", null, h("i", { class: look }), `${name} ${seconds(took)} s`)))];

@@ -1,7 +1,7 @@
 /* The one dialog: what an order would do, and the order; or the details of something. */
 
 import { at, button, draw, h, on } from "./dom.js";
-import { ask, key, named, reason } from "./state.js";
+import { ask, named, reason } from "./state.js";
 import { span, known } from "./words.js";
 
 let order = null;
@@ -29,7 +29,6 @@ on("confirm", async (_of, pressed) => {
     if (asked === subject) at("dialog").close();
   } catch (error) {
     if (asked === subject) at("dialog-error").textContent = reason(error);
-    if (!key.get()) at("dialog").close();
   }
   pressed.disabled = false;
 });

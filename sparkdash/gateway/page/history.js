@@ -17,7 +17,7 @@ let timer = null;
 
 export const title = "History";
 
-export async function open(place) {
+export function open(place) {
   draw(place, h("h2", null, "History"), h("form", { id: "choice", class: "filters", "aria-label": "Figure and period" }),
     h("section", { "aria-label": "Chart" }, h("p", { id: "meaning", class: "dim" }), h("p", { class: "figure" }, h("output", { id: "mean" }, "-"), h("small", { id: "compared" }, " Reading …")), h("div", { id: "past", class: "chart" })),
     h("div", { class: "columns" }, h("section", { id: "usage", "aria-label": "Requests by model" }), h("section", { id: "marks", "aria-label": "What happened" })), h("section", { id: "measured", "aria-label": "Measured" }));
@@ -29,6 +29,10 @@ export async function open(place) {
   });
   plot = new Plot(at("past"), [{}, {}, { look: "dim", width: 1, dash: [4, 4] }, { look: "accent", width: 2 }], { bands: [[2, 1]], figure: (value) => scaled(value) });
   timer = setInterval(() => !document.hidden && load(), AGAIN_MS);
+  again();
+}
+
+export async function again() {
   known_figures = await ask("/api/history/figures").catch(() => known_figures);
   fill();
   load();
@@ -85,7 +89,9 @@ async function load() {
     showUsage(usage);
     showMarks(marks);
   } catch (error) {
-    if (number === asked) draw(at("usage"), h("p", { class: "notice bad" }, reason(error)));
+    if (number !== asked) return;
+    at("mean").textContent = "-";
+    at("compared").textContent = ` ${reason(error)}`;
   }
 }
 

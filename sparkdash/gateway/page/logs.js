@@ -10,6 +10,7 @@ const PREFIX = /^\((?:APIServer|EngineCore|Worker)[^)]*\)\s*/;
 let reading = null;
 let name = "";
 let held = [];
+let broken = false; // the link, not the log
 
 export const title = "Logs";
 
@@ -44,11 +45,16 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) follow();
 });
 
+export function again() {
+  if (broken) follow();
+}
+
 export function show() {}
 
 async function follow() {
   const mine = reading = new AbortController();
   held = [];
+  broken = false;
   redraw();
   try {
     const answer = await call(`/api/logs/${named(name)}?tail=${TAIL}&follow=1`, undefined, mine.signal);
@@ -58,7 +64,9 @@ async function follow() {
     }
     if (reading === mine) add("The log ends here.");
   } catch (error) {
-    if (reading === mine && !mine.signal.aborted) add(reason(error));
+    if (reading !== mine || mine.signal.aborted) return;
+    broken = true;
+    add(reason(error));
   }
 }
 

@@ -5,17 +5,21 @@ import { at, h } from "./dom.js";
 import * as now from "./now.js";
 import { Feed, key, onRefused, reason } from "./state.js";
 import { requestDetails } from "./details.js";
+import { clock } from "./words.js";
 
 const VIEWS = {
   now: async () => now, try: () => import("./tryout.js"), requests: () => import("./requests.js"), profiles: () => import("./profiles.js"),
   history: () => import("./history.js"), logs: () => import("./logs.js"), box: () => import("./box.js"),
 };
 const DRAW_MS = 200;
+const DRAW_SHARE = 10; // of the time at most a tenth goes into drawing: a list of 500 models takes 0.2 s each time
 const TOLD_MS = 8000;
+const TOLD_AT_ONCE = 3; // the newest of those that came while nobody looked
 
 let view = null;
 let shown = "";
 let wanted = false;
+let took_ms = 0;
 let told = null;
 
 const app = {
@@ -46,12 +50,15 @@ async function route() {
   const chosen = VIEWS[name] ? name : "now";
   const here = [chosen, ...rest].join("/");
   if (!feed.state || here === shown) return;
-  const first = !shown;
+  const first = !view;
   shown = here;
-  if (view && view.close) view.close();
-  view = null;
-  const next = await VIEWS[chosen]();
+  const next = await VIEWS[chosen]().catch(() => null);
   if (here !== shown) return;
+  if (!next) { // its file did not come: the next drawing asks for it again
+    shown = "";
+    return;
+  }
+  if (view && view.close) view.close();
   view = next;
   for (const one of at("nav").children) {
     if (one.getAttribute("href") === `#/${chosen}`) one.setAttribute("aria-current", "page");
@@ -66,12 +73,14 @@ async function route() {
 }
 
 function linked(word, error) {
-  at("link").textContent = { live: "live", lost: "link lost", refused: "no access" }[word];
+  const seen = feed.at ? `, as of ${clock(feed.at)}` : "";
+  at("link").textContent = { connecting: "connecting …", live: "live", lost: `link lost${seen}`, refused: "no access" }[word];
   at("link").className = word;
   at("view").classList.toggle("stale", word !== "live");
   if (word === "live") {
     at("key-form").hidden = true;
     at("view").hidden = at("nav").hidden = at("switch").hidden = false;
+    if (view && view.again) view.again(); // what the feed does not tell is read again after a lost link
   }
   if (word !== "refused") return;
   at("view").hidden = at("nav").hidden = at("switch").hidden = true;
@@ -85,7 +94,7 @@ function linked(word, error) {
 function changed() {
   if (wanted) return;
   wanted = true;
-  setTimeout(() => requestAnimationFrame(draw), DRAW_MS);
+  setTimeout(() => requestAnimationFrame(draw), Math.max(DRAW_MS, took_ms * DRAW_SHARE));
 }
 
 function draw() {
@@ -96,7 +105,10 @@ function draw() {
   at("simulated").hidden = !state.daemon.simulated;
   tellNotices(state);
   if (!shown) route();
-  else if (view) view.show(state, Date.now() / 1000 + feed.ahead_s);
+  if (!view) return;
+  const began = performance.now();
+  view.show(state, Date.now() / 1000 + feed.ahead_s);
+  took_ms = performance.now() - began;
 }
 
 /* Tell new notices aside; those that were there when the page opened are listed only. */
@@ -104,7 +116,7 @@ function tellNotices(state) {
   const before = told;
   told = state.notices.length ? state.notices[0].at : 0;
   if (before === null) return;
-  for (const one of state.notices.filter((notice) => notice.at > before).reverse()) say(one.text, one.level === "info" ? "" : "warn");
+  for (const one of state.notices.filter((notice) => notice.at > before).slice(0, TOLD_AT_ONCE).reverse()) say(one.text, one.level === "info" ? "" : "warn");
 }
 
 const feed = new Feed(changed, linked);
@@ -116,6 +128,8 @@ at("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   key.set(at("key").value.trim());
   at("key").value = "";
+  at("key-form").hidden = true; // a second Enter would begin a second feed
+  linked("connecting");
   feed.run();
 });
 setInterval(() => feed.state && !document.hidden && changed(), 1000);

@@ -89,10 +89,11 @@ function engineCard(engine, swap, state, now) {
   const profile = state.profiles.find((one) => one.name === engine.profile);
   const sample = state.sample && state.sample.engines[engine.profile];
   const age = sample ? state.sample.at - sample.at : 0;
-  const [word, looks] = swap && known(swap.still_since) ? ["stalled", "warn"] : engineState(engine);
+  const stalls = swap && known(swap.still_since);
+  const [word, looks] = stalls ? ["stalled", "warn"] : engineState(engine);
   const live = engine.liveness;
   const halts = live && (live.state === "stuck" || live.state === "silent");
-  const since = halts ? live.since : serves(engine) && engine.ready_at ? engine.ready_at : engine.since;
+  const since = stalls ? swap.still_since : halts ? live.since : serves(engine) && engine.ready_at ? engine.ready_at : engine.since;
   const name = engine.profile;
   return h("article", { "data-key": name },
     h("h3", null, name, h("span", { class: `state ${looks}` }, `${word} ${span(now - since)}`)),

@@ -4,7 +4,7 @@ import { at, button, draw, empty, h } from "./dom.js";
 import { ask } from "./state.js";
 import { canRun, context, engineState, gib, known, median, rate, withUnit } from "./words.js";
 
-let stock = {};
+let stock = null;
 let wanted = "";
 let all = false;
 
@@ -18,6 +18,10 @@ export function open(place, app) {
   at("find").addEventListener("input", (event) => { wanted = event.target.value; show(app.state); });
   at("all").addEventListener("change", (event) => { all = event.target.checked; show(app.state); });
   if (matchMedia("(min-width: 960px)").matches) at("find").focus();
+  again();
+}
+
+export function again() {
   ask("/api/shelf").then((told) => { stock = told.stock; }).catch(() => {});
 }
 
@@ -36,7 +40,7 @@ export function show(state) {
 }
 
 function onDisk(one) {
-  const told = stock[one.name];
+  const told = stock && stock[one.name];
   return Boolean(told) && [told.image, told.weights].every((item) => !item || item.here);
 }
 

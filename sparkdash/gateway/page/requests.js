@@ -7,11 +7,15 @@ import { requestRows } from "./rows.js";
 
 const ORDERS = { newest: "newest", duration: "slowest", ttft: "longest TTFT", wait: "longest wait", output: "most output" };
 const PAGE = 100;
-const past = { rows: [], next: null, error: null, filter: { client: "", profile: "", status: "", sort: "newest" }, asked: 0 };
+const MOST = 1000; // of one answer
+const past = { rows: [], next: null, error: null, edge: null, filter: { client: "", profile: "", status: "", sort: "newest" }, asked: 0 };
 
 export const title = "Requests";
 
-export function open(place, app) {
+let app = null;
+
+export function open(place, given) {
+  app = given;
   const filter = past.filter;
   const names = [...new Set([...app.state.recent.map((one) => one.profile), ...Object.keys(app.state.figures)])].sort();
   const choice = (name, label, options) => h("label", null, label, h("select", { name }, options.map(([value, text]) => h("option", { value, selected: value === filter[name] }, text))));
@@ -31,8 +35,9 @@ export function open(place, app) {
 
 async function load(after) {
   const number = ++past.asked;
+  if (!after) past.edge = app.state.recent.length ? app.state.recent[0].id : null;
   try {
-    const told = await read("/api/history/requests", { ...past.filter, limit: PAGE, after });
+    const told = await read("/api/history/requests", { ...past.filter, limit: after ? PAGE : Math.min(MOST, Math.max(PAGE, past.rows.length)), after });
     if (number !== past.asked) return;
     Object.assign(past, { rows: after ? [...past.rows, ...told.requests] : told.requests, next: told.next, error: null });
     remember(told.requests);
@@ -41,9 +46,12 @@ async function load(after) {
   }
 }
 
+export const again = () => load();
+
 on("more-requests", () => load(past.next));
 
 export function show(state, now) {
+  if (state.recent.length && !state.recent.some((one) => one.id === past.edge)) load(); // more ended since than the state keeps
   const { client, profile, status, sort } = past.filter;
   const fits = (one) => (!client || one.client === client) && (!profile || one.profile === profile) && (!status || one.state === status);
   const live = sort === "newest" ? [...Object.values(state.requests).reverse(), ...state.recent].filter(fits) : [];

@@ -40,7 +40,9 @@ export async function call(path, body, signal) {
   throw error;
 }
 
-export const ask = async (path, body) => (await call(path, body)).json();
+/* Objects without a prototype: names of profiles are keys in them, and one may be called "constructor". */
+const parse = (text) => JSON.parse(text, (_name, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.setPrototypeOf(value, null) : value));
+export const ask = async (path, body) => parse(await (await call(path, body)).text());
 export const read = (path, query) => ask(`${path}?${new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined))}`);
 export const named = (name) => encodeURIComponent(name).replaceAll("%2F", "/");
 export const reason = (error) => (error instanceof Refused ? error.message : "The gateway cannot be reached.");
@@ -112,6 +114,7 @@ export class Feed {
     this.abort = null;
     this.resting = null;
     this.ahead_s = 0; // the box's clock before this one's
+    this.at = null; // when something was told last
     /* Nobody looks at a hidden page, and the daemon measures each second for whoever follows it. */
     document.addEventListener("visibilitychange", () => {
       clearTimeout(this.resting);
@@ -160,7 +163,8 @@ export class Feed {
     const name = lines.find((line) => line.startsWith("event: "));
     const data = lines.filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
     if (!name || !data) return;
-    const told = JSON.parse(data);
+    const told = parse(data);
+    this.at = told.at;
     if (name === "event: snapshot") {
       this.state = told;
       this.failures = 0;

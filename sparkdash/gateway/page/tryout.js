@@ -9,7 +9,7 @@ import { DASH, canRun, count, known, rate, seconds, serves, span, withUnit } fro
 const NEAR_PX = 60;
 const CHATS = "/v1/chat/completions";
 const sides = [0, 1].map(() => ({ model: "", turns: [], plan: null, asked: "" }));
-const settings = { system: "", max_tokens: "1024", temperature: "" };
+const settings = { question: "", system: "", max_tokens: "1024", temperature: "" };
 let two = false;
 let stop = null;
 let app = null;
@@ -27,7 +27,7 @@ export function open(place, given, name) {
     h("div", { id: "sides", class: "sides" }),
     h("form", { id: "ask", class: "ask" },
       h("label", { for: "question", class: "unseen" }, "Question"),
-      h("textarea", { id: "question", rows: 3, placeholder: "Ask something. Enter sends, Shift+Enter begins a line." }),
+      h("textarea", { id: "question", name: "question", rows: 3, placeholder: "Ask something. Enter sends, Shift+Enter begins a line." }, settings.question),
       h("div", { class: "acts" }, h("button", { type: "submit", class: "main", id: "send" }, "Send"), h("button", { type: "button", id: "halt", "data-do": "try-stop", hidden: true }, "Stop"),
         h("details", null, h("summary", null, "Settings"), h("div", { class: "filters" },
           h("label", null, "System prompt", h("input", { name: "system", value: settings.system })),
@@ -64,7 +64,7 @@ export function show() {
     const place = at(`turns-${i}`);
     const follows = place.scrollHeight - place.scrollTop - place.clientHeight < NEAR_PX;
     place.setAttribute("aria-busy", String(Boolean(stop))); // read aloud once it is whole
-    draw(place, side.turns.map((turn, number) => drawTurn(turn, number)));
+    draw(place, side.turns.map((turn, number) => drawTurn(turn, number, side)));
     if (follows) place.scrollTop = place.scrollHeight;
   });
   at("together").textContent = two ? together() : "";
@@ -104,7 +104,9 @@ async function plans() {
 
 function about(side) {
   if (!side.model) return "No model is chosen.";
-  if (serves(app.state.engines[side.model])) return "It runs.";
+  const engine = app.state.engines[side.model];
+  if (serves(engine)) return "It runs.";
+  if (engine && engine.state !== "failed") return `It is ${engine.state}.`;
   if (!side.plan || side.plan.profile !== side.model) return "It does not run: asking loads it.";
   return `It does not run: asking loads it. ${planText(side.plan, app.state)}`;
 }
@@ -135,7 +137,7 @@ async function send() {
   const question = at("question").value.trim();
   const asked = (two ? sides : sides.slice(0, 1)).filter((side) => side.model);
   if (!question || stop || !asked.length) return;
-  at("question").value = "";
+  at("question").value = settings.question = "";
   const mine = stop = new AbortController();
   const answers = asked.map((side) => {
     const turn = { question, text: "", thought: "", state: "waits", model: side.model, began: null };
@@ -204,12 +206,12 @@ function later() {
   requestAnimationFrame(() => { waiting = false; show(); });
 }
 
-function drawTurn(turn, number) {
+function drawTurn(turn, number, side) {
   return h("article", { "data-key": String(number) }, h("p", { class: "question" }, turn.question),
     turn.thought ? h("details", null, h("summary", null, "Thinking"), h("p", { class: "answer dim" }, turn.thought)) : null,
     h("p", { class: "answer" }, turn.text || (turn.state === "waits" ? turn.waits || "…" : "")),
     turn.failed ? h("p", { class: "notice bad" }, turn.failed) : null,
-    h("p", { class: "dim rates" }, rates(turn)));
+    h("p", { class: "dim rates" }, turn.model === side.model ? null : `${turn.model}: `, rates(turn)));
 }
 
 /* First token by this page's clock, from sending; decode rate as everywhere: tokens after the first over their time. */

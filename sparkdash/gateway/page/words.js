@@ -77,7 +77,7 @@ export function engineState(engine) {
 const WORDS = { waiting: "waits", prefill: "prefill", streaming: "decodes", gone: "client left" };
 
 export function requestState(request) {
-  if (request.state === "failed") return [request.error || String(request.status || "failed"), "bad"];
+  if (request.state === "failed") return [request.error ? request.error.replaceAll("_", " ") : String(request.status || "failed"), "bad"];
   if (request.state === "done") return [request.finish_reason || "done", "dim"];
   return [WORDS[request.state] || request.state, request.state === "waiting" ? "warn" : request.state === "gone" ? "dim" : "good"];
 }
