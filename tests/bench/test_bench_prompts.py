@@ -202,8 +202,10 @@ async def test_a_prompt_has_exactly_the_tokens_that_were_meant(context: int, tex
 
 async def test_equal_questions_give_equal_prompts_and_others_differ_from_the_first_token_on() -> None:
     place = PromptIndex(3, stream=1)
-    first, again = [await prompts.build_prompt(1, COLD, place, tokens) for _ in range(2)]
-    assert first == again
+    keys = (COLD, COLD, COLD.model_copy(update={"suite": "of another name"}))
+    first, again, renamed = [await prompts.build_prompt(1, key, place, tokens) for key in keys]
+    assert first == again == renamed
+    assert [prompts.text_class(COLD, rep) for rep in range(5)] == ["prose", "code", "json", "chat", "prose"]
     others = [
         await prompts.build_prompt(2, COLD, place, tokens),
         await prompts.build_prompt(1, COLD, PromptIndex(4, stream=1), tokens),

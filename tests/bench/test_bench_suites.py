@@ -55,7 +55,10 @@ def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
     assert {cell.reps for cell in suites.load_suite("prefill").planned(Mode.SCREEN, reps=2)} == {30}
     assert {cell.reps for cell in suites.load_suite("smoke").planned(Mode.CAREFUL, reps=7)} == {2}
     assert {cell.reps for cell in suites.load_suite("concurrency").planned(Mode.SCREEN)} == {3}
-    assert [cell.key.kind for cell in suites.load_suite("math").planned(Mode.SCREEN)] == [Kind.MATH]
+    paired = suites.load_suite("paired").planned(Mode.STANDARD)
+    assert [(cell.key.context, cell.reps) for cell in paired] == [(2048, 30), (32768, 30), (131072, 30)]
+    for name, kinds in (("math", {Kind.MATH}), ("batch", {Kind.SPEED, Kind.PREFIX})):
+        assert {cell.key.kind for cell in suites.load_suite(name).planned(Mode.SCREEN)} == kinds
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,12 @@ def test_the_decode_rate_is_true_for_a_first_chunk_of_any_size(per_chunk: int, n
         assert sample(answer).decode_tok_s == pytest.approx(CHUNK_RATE, rel=1e-6) or n - answer.k1 < 15
 
 
+def test_a_count_is_held_to_what_the_chunks_allow_and_an_end_token_without_text_spoils_short_answers_alone() -> None:
+    """Another tokenizer's count, or none of the text, cannot leave fewer tokens than chunks."""
+    assert [stream_answer.counted(streamed(3, 32), count).k1 for count in (1000, 0)] == [32 - 10, 1]
+    assert [stream_answer.is_known(streamed(1, n, usage_ahead=1)) for n in (400, 32)] == [True, False]
+
+
 async def launched(server: ExactServer) -> tuple[LaunchedArm, list[StreamedAnswer]]:
     """The arm at a server's URL, and two answers of 32 tokens."""
     async with server.serving() as url, BenchClient("") as wire:

@@ -145,7 +145,7 @@ def test_a_container_needs_an_image(profile: Make, launch: LaunchContext) -> Non
 def test_the_fingerprint_changes_with_the_launch_and_only_with_it(profile: Make) -> None:
     """Words about a profile do not restart its engine; a flag does. The value itself is pinned: it is on running containers."""
     made = profile(args={"max-model-len": 4096})
-    same = profile(args={"max-model-len": 4096}, about="other words", request={"temperature": 0})
+    same = profile(args={"max-model-len": 4096}, about="other words", request={"temperature": 0}, on_stuck="tell")
     assert made.fingerprint == same.fingerprint == "d6778fbe99f8"
     assert made.fingerprint != profile(args={"max-model-len": 8192}).fingerprint
     assert made.fingerprint != profile(args={"max-model-len": 4096}, serves=["other"]).fingerprint
