@@ -82,6 +82,13 @@ def test_another_profile_evicts_an_engine_that_is_stuck_at_once(stuck: Rig) -> N
     assert feed(stuck, arrive("waits", "a"), arrive("1", "b")) == begins("b", "a")
 
 
+def test_a_person_who_asks_for_an_engine_that_is_stuck_has_it_started_again(stuck: Rig) -> None:
+    began, evicted = feed(stuck, arrive("1", "a"), moves.Use("a", SwapCause.USER))
+    assert [began, evicted] == begins("a", "a", cause=SwapCause.USER)
+    assert isinstance(began, moves.BeginSwap)
+    assert began.reasons == {"a": "it is stuck, so it is started again"}
+
+
 def test_an_engine_whose_swap_was_called_off_in_the_drain_is_still_stuck(rig: Rig) -> None:
     feed(rig, moves.Adopted("far", "f-far"), arrive("held", "a"), moves.Use("b", SwapCause.USER))
     assert moves.CancelSwap("b") in feed(rig, moves.Cancel())

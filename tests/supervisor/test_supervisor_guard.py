@@ -86,10 +86,13 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     await asking.leave()
     await house.settled()
     assert guard.victims[0].in_flight == 0
-    await house.stopped("a")
-    assert guard.victims == ()
     await house.close()
     assert guard.closed
+    guard.victims = ()
+    await house.open(make_profile("a"), guard=guard)
+    assert [victim.profile for victim in guard.victims] == ["a"], "it was adopted"
+    await house.stopped("a")
+    assert guard.victims == ()
 
 
 WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s")

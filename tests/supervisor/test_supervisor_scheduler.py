@@ -216,6 +216,13 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back(rig: Rig) -> No
     assert feed(rig, moves.SwapFailed("c", ERROR))[1:] == begins("a", cause=SwapCause.FALLBACK)
 
 
+def test_no_fall_back_to_a_profile_that_went_away(rig: Rig) -> None:
+    feed(rig, arrive("1", "b"), arrive("2", "c"), moves.Evicted("a"), moves.SwapFailed("b", ERROR), moves.Cancel())
+    feed(rig, moves.CatalogRead({name: moves.ProfileFacts(f"f-{name}") for name in "bc"}))
+    assert feed(rig, moves.SwapCancelled("c")) == []
+    assert not rig.records.swaps
+
+
 @pytest.mark.parametrize(("release", "now"), [
     (moves.Use("b", SwapCause.USER), 1.0), (moves.Release("b"), 1.0),
     (moves.CatalogRead({"b": moves.ProfileFacts("f-b")}), 1.0), (moves.Leave("x"), REST_S),
