@@ -43,7 +43,7 @@ class Figures(Frozen):
 def count_requests(
     figures: dict[str, Figures], ended: Sequence[Request], seen: Sequence[Request]
 ) -> dict[str, Figures]:
-    """Count ended requests in; `seen` are all those beside which they may have run."""
+    """Count ended requests in; beside `seen`, open ones and then the newest, they may have run."""
     served: defaultdict[str, list[Request]] = defaultdict(list)
     done = RequestState.DONE
     for request in ended:
@@ -55,10 +55,13 @@ def count_requests(
 def _ran_alone(one: Request, seen: Sequence[Request]) -> bool:
     """Whether the engine served nobody else meanwhile: only then its rate is one that `n=1` compares with."""
     begin, end = one.granted_at or 0.0, one.finished_at or 0.0
-    mine = (other for other in seen if other.profile == one.profile and other.node == one.node and other.id != one.id)
-    return not any(
-        other.granted_at is not None and other.granted_at < end and (other.finished_at or end) > begin for other in mine
-    )
+    for other in seen:
+        if other.finished_at is not None and other.finished_at <= begin:
+            break  # as did all that follow
+        same = other.profile == one.profile and other.node == one.node and other.id != one.id
+        if same and other.granted_at is not None and other.granted_at < end:
+            return False
+    return True
 
 
 def _grown(old: Figures, done: Sequence[Request], seen: Sequence[Request]) -> Figures:
