@@ -200,9 +200,11 @@ class ValueDialog(TextDialog[str | None]):
         yield Field(self._value, placeholder="new value", compact=True)
 
     def on_mount(self) -> None:
-        field = self.query_one(Field)
-        field.styles.width = self.text.wanted(self.app.size.width) - FIELD_AT - 2
-        field.focus()
+        self.query_one(Field).focus()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.query_one(Field).styles.width = self.text.wanted(self.app.size.width) - FIELD_AT - 2
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

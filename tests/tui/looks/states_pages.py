@@ -82,7 +82,8 @@ def with_past(box: Any, daemon: Any) -> None:
 
 def with_settings(box: Any, daemon: Any) -> None:
     daemon.listed = SettingList(file="/home/me/.config/sparkdash/config.toml", pinned=(box.gpt,), preload=(box.gpt, box.coder), settings=(
-        Setting(name="reserve_gib", value="12", default="10", meaning="Memory that admission keeps free.", given=True, live=True),
+        Setting(name="reserve_gib", value="12", default="10", given=True, live=True,
+                meaning="Memory that admission keeps free, for the desktop and for what other programs take without a warning."),
         Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
         Setting(name="a_setting_with_a_long_name_s", value='"a value that is longer than its column"', default='""',
                 meaning="A meaning that does not fit into the rest of a row of a narrow terminal, and goes on for a while."),
