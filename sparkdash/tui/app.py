@@ -399,6 +399,10 @@ class SparkdashApp(App[None]):
         self.want_paint()
 
     def action_page(self, page: str) -> None:
+        """Show a page, without what was said of the one before; an error stays."""
+        said = self.mirror.latest.feedback
+        if said is not None and not said.bad:
+            self._change(replace(self.mirror.latest, feedback=None))
         self.switch_mode(page)
 
     def action_next_large(self) -> None:
@@ -442,8 +446,8 @@ class SparkdashApp(App[None]):
 
         def begun(began: bool | None) -> None:
             if began:
-                self.say("The run begins; this page shows where it is, x ends it.")
                 self.action_page("compare")
+                self.say("The run begins; this page shows where it is, x ends it.")
 
         self.push_screen(RunStart(snapshot.toggle_a, snapshot.toggle_b), begun)
 

@@ -107,7 +107,10 @@ async def test_the_past_is_of_now_and_in_its_own_order(on: Any, box: Any) -> Non
     await on.press("o")
     assert table.sorted_by is None
     on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p2", client="newer"),))}
-    await on.press("1", "3")
+    assert "slowest first" in on.text
+    await on.press("1")
+    assert "slowest first" not in on.text
+    await on.press("3")
     await on.until(lambda: "newer" in on.text)
 
 
