@@ -6,8 +6,6 @@ Rule 3: a listener that is behind gets only the latest sample.
 Rule 4: a notice is handed to `on_notice` before anybody is told of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -28,7 +26,7 @@ POLLED_S = 15.0
 class Subscription:
     """Events for one listener: each item is an Event, or a Snapshot when events were lost. Ends with the bus."""
 
-    def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool) -> None:
+    def __init__(self, bus: "Bus", first: list[Event] | None, *, samples: bool) -> None:
         self._bus = bus
         self.samples = samples
         self._queue: deque[Event] = deque(first or ())

@@ -4,8 +4,6 @@ Rule: it uses folders of its own and never touches the owner's daemon, container
 which `sparkdash ab` keeps among the owner's, are shared.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -209,7 +207,7 @@ async def _until_let_go(running: daemon.Daemon) -> None:
     running.server.stop()
 
 
-def _boxes(folder: Path, options: DemoOptions, settings: Settings) -> SimulatedBoxes:
+def _boxes(folder: Path, options: DemoOptions, settings: Settings) -> "SimulatedBoxes":
     from sparkdash.domain.cluster import Topology
     from sparkdash.sim.box import one_box, several_boxes
 

@@ -3,8 +3,6 @@
 Rule: a message says what failed and what was found; the hint says what to do. Neither carries a secret. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -172,7 +170,7 @@ _EXPECTED = {
 """Words after "must be", by pydantic's name of the error."""
 
 
-def expected(error: ErrorDetails) -> str:
+def expected(error: "ErrorDetails") -> str:
     """Word one of pydantic's errors as a rule for its value: "must be a whole number"."""
     if (words := _EXPECTED.get(error["type"])) is None:
         text = error["msg"].removeprefix("Value error, ")

@@ -1,7 +1,5 @@
 """Catalog: every readable profile, and the problems of the others; the summary of a profile for lists. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -170,7 +168,7 @@ def replica_names(profiles: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def summarize(
-    profile: Profile, adapter: EngineAdapter, need: Need | None = None, *, sees: bool | None = None
+    profile: Profile, adapter: "EngineAdapter", need: Need | None = None, *, sees: bool | None = None
 ) -> ProfileSummary:
     """Summarize a profile for a list, with its best published decode rate, else whole-request rate.
 

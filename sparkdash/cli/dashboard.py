@@ -3,8 +3,6 @@
 Rule: no typer, and nothing of the commands: this is all that `sparkdash` without a command loads of the command line.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import os
@@ -36,7 +34,7 @@ def open_dashboard() -> None:
     run_dashboard(box=None if find_daemon().given else this_box)
 
 
-def this_box() -> BoxLook:
+def this_box() -> "BoxLook":
     """Return what looks at this box; its modules take a sixth of the dashboard's start, and few looks need them."""
     from sparkdash.cli.this_box import ThisBox
 

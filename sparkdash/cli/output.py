@@ -1,7 +1,5 @@
 """Terminal output of every command: text, JSON, tables, colours, questions, progress line, error."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -132,7 +130,7 @@ def print_opening(text: str) -> None:
         sys.stderr.flush()
 
 
-def make_console(stream: TextIO, columns: int | None = None) -> Console:
+def make_console(stream: TextIO, columns: int | None = None) -> "Console":
     """Make a rich console on `stream`, `columns` wide or as wide as the stream; its output is always printable."""
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment

@@ -1,7 +1,5 @@
 """Start and reload of the daemon by commands that need one."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ def start_daemon_if_needed(profile: str | None = None) -> None:
     launch.ensure_daemon(starting=tell)
 
 
-def daemon_state() -> Snapshot | None:
+def daemon_state() -> "Snapshot | None":
     """Return the state of the daemon that answers; None without one."""
     from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError

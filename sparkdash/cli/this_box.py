@@ -1,7 +1,5 @@
 """Own box for `sparkdash setup` and the dashboard's first screen: what is here, and the steps that set it up."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -59,7 +57,7 @@ def _attach(proposal: StepProposal, state: BoxState) -> None:
         print_note(f"Wrote {path}")
 
 
-def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken: Collection[str]) -> list[Path]:
+def write_attached(servers: "Sequence[FoundServer]", files: Collection[str], taken: Collection[str]) -> list[Path]:
     """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones."""
     from sparkdash.catalog import yaml12
 
@@ -184,7 +182,7 @@ def _problems() -> tuple[str, ...]:
     return tuple(one.name for one in here if one.status is Status.FAIL)
 
 
-def installed_clients(known: Settings) -> Mapping[str, bool]:
+def installed_clients(known: "Settings") -> Mapping[str, bool]:
     from sparkdash.connect.clients import RECIPES
     from sparkdash.connect.recipe import GatewayTarget
 
@@ -248,7 +246,7 @@ class ThisBox:
             signal.signal(signal.SIGINT, before)
 
 
-def _running_server(found: FoundServer, taken: frozenset[str]) -> RunningServer:
+def _running_server(found: "FoundServer", taken: frozenset[str]) -> RunningServer:
     profiles = [str(profile["profile"]) for _, profile in attached_profiles([found], taken)]
     own = paths.config_dir() / "profiles"
     attached = all((own / f"{name}.yaml").exists() for name in profiles)

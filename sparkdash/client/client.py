@@ -1,7 +1,5 @@
 """Client and AsyncClient: the control API as methods, over the standard library for commands, awaited over httpx."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import cached_property
@@ -20,13 +18,13 @@ if TYPE_CHECKING:
     import httpx
 
 
-def timeouts(silence_s: float | None) -> httpx.Timeout:
+def timeouts(silence_s: float | None) -> "httpx.Timeout":
     import httpx
 
     return httpx.Timeout(30.0, connect=connection.CONNECT_S, read=silence_s)
 
 
-def new_client(at: Address) -> httpx.AsyncClient:
+def new_client(at: Address) -> "httpx.AsyncClient":
     """Make the client of a daemon. Its transport ignores the proxies of the environment: none may get between a box
     and itself. Certificates, which take 40 ms to read, are loaded for https only.
     """
@@ -108,7 +106,7 @@ class AsyncClient(ControlApi):
         self.address = address.resolve(url)
 
     @cached_property
-    def _http(self) -> httpx.AsyncClient:
+    def _http(self) -> "httpx.AsyncClient":
         """The connections; httpx is loaded with the first call, as the dashboard is on the screen before it."""
         return new_client(self.address)
 

@@ -1,7 +1,5 @@
 """Launch: starting the daemon in the background, and waiting until it serves."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess
@@ -69,7 +67,7 @@ def _comes_up(deadline_s: float) -> bool:
     return False
 
 
-def wait_ended(client: Client, *, deadline_s: float = 300.0) -> None:
+def wait_ended(client: "Client", *, deadline_s: float = 300.0) -> None:
     """Return once the daemon does not answer any more and, on this box, the next one can start (its lock is free).
 
     Draining and stopping engines may take minutes. Raises DaemonError at the deadline.

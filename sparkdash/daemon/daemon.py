@@ -1,7 +1,5 @@
 """Parts that a daemon is made of, and the state of a running daemon."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -57,9 +55,9 @@ class Parts:
     host: str = field(default_factory=socket.gethostname)
     handover: Handover = field(default_factory=Handover)
     """Sockets inherited from a parent process."""
-    extra_tasks: tuple[Callable[[Daemon], Awaitable[None]], ...] = ()
+    extra_tasks: "tuple[Callable[[Daemon], Awaitable[None]], ...]" = ()
     """Further tasks that live as long as the daemon, such as the demo's traffic."""
-    before_stop: Callable[[Daemon], Awaitable[None]] | None = None
+    before_stop: "Callable[[Daemon], Awaitable[None]] | None" = None
     """Awaited when the daemon is told to end, before any client is refused: the demo's own clients hang up."""
     stop_engines: bool = False
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""

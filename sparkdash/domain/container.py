@@ -1,7 +1,5 @@
 """Container values: the specification that a runtime starts, and the state that it reports. Pure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
@@ -61,7 +59,7 @@ class ContainerSpec(Frozen):
     """Limits of the container's processes, such as "memlock=-1:-1"."""
     labels: dict[str, str] = {}
     node: str = LOCAL
-    workers: tuple[ContainerSpec, ...] = ()
+    workers: "tuple[ContainerSpec, ...]" = ()
     """Further containers of the same engine, on other nodes. They start and end with this one; a worker has none."""
 
 

@@ -1,7 +1,5 @@
 """Images: how one is built and what a build recorded; images and weights on the box, its nodes, under way. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -60,7 +58,7 @@ class ImageBuild(Frozen):
     """Why this image cannot be built, such as a source that is not public."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> ImageBuild:
+    def _one_source(self) -> "ImageBuild":
         if self.unavailable is not None:
             if self.repo or self.context or self.containerfile:
                 raise ValueError("an 'unavailable' image has no 'repo', 'context' or 'containerfile'")
@@ -72,7 +70,7 @@ class ImageBuild(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _safe_address(self) -> ImageBuild:
+    def _safe_address(self) -> "ImageBuild":
         if self.repo is not None and not _REPO.fullmatch(self.repo):
             raise ValueError("'repo' must be an https or git address, or git@HOST:PATH")
         if self.repo is not None and _LOGIN.match(self.repo):
@@ -83,7 +81,7 @@ class ImageBuild(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _fitting_keys(self) -> ImageBuild:
+    def _fitting_keys(self) -> "ImageBuild":
         if secret := next((name for name in self.args if is_secret_variable(name)), None):
             raise ValueError(f"the build argument {secret} looks like a secret, and anyone can read it in the image")
         return self

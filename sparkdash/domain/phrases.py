@@ -1,7 +1,5 @@
 """Phrases about swaps, engines, nodes, copies and repairs, which the command line and the screens share. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
@@ -550,14 +548,14 @@ _FIGURES: tuple[tuple[str, Callable[[Request], str]], ...] = (
 )
 
 
-def figure_rows(replay: Replay) -> list[tuple[str, str, str]]:
+def figure_rows(replay: "Replay") -> list[tuple[str, str, str]]:
     """Return each figure with its value in the captured request and in the replay."""
     sides = (replay.original, replay.answer)
     rows = [(name, *(DASH if one is None else text(one) for one in sides)) for name, text in _FIGURES]
     return [(name, before, after) for name, before, after in rows]
 
 
-def match_text(replay: Replay) -> str:
+def match_text(replay: "Replay") -> str:
     """Say whether the answers are the same, or why that is not known; empty before the replay."""
     match, answer = replay.match, replay.answer
     if answer is None:
@@ -574,7 +572,7 @@ def match_text(replay: Replay) -> str:
     return "Whether the answers are the same is not known: the first one was not kept."
 
 
-def caution_text(replay: Replay) -> str:
+def caution_text(replay: "Replay") -> str:
     """Say what makes the replay differ from the request; empty where nothing does."""
     return "The captured body lacks text that looked like a secret." if replay.redacted else ""
 

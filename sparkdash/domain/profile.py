@@ -1,7 +1,5 @@
 """Profile: a file's promise of how to run one model on one engine; `server:` describes any other server. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -292,7 +290,7 @@ class ModelRef(Frozen):
     revision: str | None = None
 
     @model_validator(mode="after")
-    def _one_place(self) -> ModelRef:
+    def _one_place(self) -> "ModelRef":
         if (self.path is None) == (self.hf is None):
             raise ValueError("give exactly one of 'path' and 'hf'")
         return self
@@ -467,13 +465,13 @@ class Profile(WithCachedProperties):
         """Keep what another program starts on this box, where it is watched."""
         return {"node": LOCAL} | given if isinstance(given, dict) and given.get("starter") else given
 
-    def on(self, count: int) -> Profile:
+    def on(self, count: int) -> "Profile":
         """Return the profile as it is started on `count` nodes."""
         args = self.fewer.get(count)
         return self if args is None else self.replace(nodes=count, args=args, fewer={})
 
     @property
-    def launches(self) -> tuple[Profile, ...]:
+    def launches(self) -> "tuple[Profile, ...]":
         """The profile on each number of nodes that it allows, the largest first."""
         return (self, *map(self.on, self.fewer))
 

@@ -1,7 +1,5 @@
 """LogSketch: quantiles of many values within 1 %, added up in any order (DDSketch, VLDB 2019). Pure."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from bisect import bisect_right
@@ -34,14 +32,14 @@ class LogSketch:
         self.counts = counts if counts is not None else {}
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> LogSketch:
+    def of(cls, values: Iterable[float]) -> "LogSketch":
         sketch = cls()
         for value in values:
             sketch.add(value)
         return sketch
 
     @classmethod
-    def unpack(cls, packed: bytes | None) -> LogSketch:
+    def unpack(cls, packed: bytes | None) -> "LogSketch":
         sketch = cls()
         if packed:
             sketch.merge_packed(packed)
@@ -133,7 +131,7 @@ def usual_quantiles(packed: bytes | None) -> Quantiles:
     return Quantiles(count=sketch.count, p50=p50, p90=p90, p95=p95, p99=p99)
 
 
-def _read(kind: str, data: bytes) -> array[int]:
+def _read(kind: str, data: bytes) -> "array[int]":
     found: array[int] = array(kind)
     found.frombytes(data)
     return found

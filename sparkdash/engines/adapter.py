@@ -3,8 +3,6 @@
 It never talks to an engine itself. What stands here holds for an engine of which nothing more is known. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -117,7 +115,7 @@ class EngineAdapter:
     def __repr__(self) -> str:
         return f"<engine {self.kind}>"
 
-    def of(self, profile: Profile) -> EngineAdapter:
+    def of(self, profile: Profile) -> "EngineAdapter":
         return self
 
     @property

@@ -1,7 +1,5 @@
 """Flags of one engine by version, out of its `flags.json`. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_left
@@ -48,7 +46,7 @@ class FlagSource:
         self._version_in_tag = version_in_tag
 
     @cached_property
-    def table(self) -> FlagTable:
+    def table(self) -> "FlagTable":
         return FlagTable(self.syntax, json.loads(self._file.read_bytes()))
 
     @cached_property
@@ -82,7 +80,7 @@ class Versions:
 class FlagFacts:
     """Flag of the table; facts that changed over the versions are asked for with a version's place."""
 
-    def __init__(self, row: Mapping[str, Any], table: FlagTable) -> None:
+    def __init__(self, row: Mapping[str, Any], table: "FlagTable") -> None:
         self._row = row
         self._table = table
         self.spellings: dict[str, frozenset[int]] = {

@@ -3,8 +3,6 @@
 Nothing is guessed: facts that the headers lack are left to the engine, and the reason says so. Pure.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
@@ -74,7 +72,7 @@ class Proposal:
     reasons: dict[Path, str] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, name: str, engine: str, facts: WeightFacts) -> Proposal:
+    def begin(cls, name: str, engine: str, facts: WeightFacts) -> "Proposal":
         about = facts.architecture or "a model"
         if facts.quantization:
             about += f" in {facts.quantization}"

@@ -4,8 +4,6 @@ Must not know HTTP or telemetry's loop. Rule: nothing happens per chunk. Answers
 (`look`), and at their end.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -85,7 +83,7 @@ class ProfileTraffic:
         self._firsts.append((now, ttft_s))
 
     def add(
-        self, now: float, request: MeteredRequest, tokens: int | None, usage: TokenUsage | None, ttft_s: float | None
+        self, now: float, request: "MeteredRequest", tokens: int | None, usage: TokenUsage | None, ttft_s: float | None
     ) -> None:
         """Add an ended request. `tokens`: of its output, counted or estimated; `usage`: the engine's own counts."""
         self._requests += 1
@@ -97,7 +95,7 @@ class ProfileTraffic:
         if usage is not None:
             self._count(now, request, usage, ttft_s)
 
-    def _count(self, now: float, request: MeteredRequest, usage: TokenUsage, ttft_s: float | None) -> None:
+    def _count(self, now: float, request: "MeteredRequest", usage: TokenUsage, ttft_s: float | None) -> None:
         self._prompt += usage.prompt or 0
         self._cached += usage.cached or 0
         self._output += usage.completion or 0
@@ -192,7 +190,7 @@ class MeteredRequest:
         "looks", "profile", "sent_at",
     )  # fmt: skip
 
-    def __init__(self, meter: TrafficMeter, request_id: str, profile: str) -> None:
+    def __init__(self, meter: "TrafficMeter", request_id: str, profile: str) -> None:
         self._meter = meter
         self.body_bytes = 0
         """Bytes of the body; 0 where they say nothing of the prompt's tokens."""

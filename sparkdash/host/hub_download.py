@@ -10,8 +10,6 @@ Rule 3: fetched or hashed bytes leave the page cache again, which tens of GB wou
 Rule 4: no message of the library reaches a person, as its messages contain signed addresses.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import fcntl
@@ -84,7 +82,7 @@ class DownloadMeter:
         """Make every bar raise Stopped from now on."""
         self._over.set()
 
-    def bar(self, counted: int, **facts: Any) -> DownloadBar:
+    def bar(self, counted: int, **facts: Any) -> "DownloadBar":
         """Make a progress bar for the library; `counted` bytes of the file are already included."""
         self.add(0, int(facts.get("initial") or 0) - counted)  # differs if the server does not resume
         return DownloadBar(self)
@@ -418,7 +416,7 @@ class Hub:
                 max_workers=AT_ONCE,
             )
 
-    def _api(self) -> HfApi:
+    def _api(self) -> "HfApi":
         from huggingface_hub import HfApi
         from huggingface_hub.utils import logging
 
@@ -527,7 +525,7 @@ def _read(repository: str, revision: str, endpoint: str | None) -> WeightFacts:
 class _Repository:
     """Model on the hub at one revision."""
 
-    def __init__(self, api: HfApi, name: str, revision: str) -> None:
+    def __init__(self, api: "HfApi", name: str, revision: str) -> None:
         self.api, self.name, self.revision = api, name, revision
 
     def json(self, file: str) -> dict[str, Any] | None:

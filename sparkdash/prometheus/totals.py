@@ -1,7 +1,5 @@
 """RequestTotals: finished requests of the gateway as counters and histograms. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -88,7 +86,7 @@ class RequestTotals:
         if request.completion_tokens is not None or request.prompt_tokens is not None:
             self._count_tokens(request, self.tokens[profile])
 
-    def copy(self) -> RequestTotals:
+    def copy(self) -> "RequestTotals":
         """Return totals that later requests leave alone, for a thread to write; clients are left out."""
         made = RequestTotals()
         made.requests.update(self.requests)
@@ -149,7 +147,7 @@ class SwapTotals:
         self._last_kill = 0.0
         self._recent: deque[Swap] = deque(ended, maxlen=REMEMBERED)
 
-    def copy(self) -> SwapTotals:
+    def copy(self) -> "SwapTotals":
         """Return counters that later swaps leave alone, for a thread to write."""
         made = SwapTotals()
         made.swaps.update(self.swaps)

@@ -4,8 +4,6 @@ A row of the database holds one cell (count, minimum, mean, maximum) for each fi
 position says where; a row that is too short, or a count of 0, means that the figure was not measured. Pure.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterable, Mapping
@@ -28,7 +26,7 @@ class Cell(NamedTuple):
     mean: float
     max: float
 
-    def plus(self, other: Cell) -> Cell:
+    def plus(self, other: "Cell") -> "Cell":
         """Add the measurements of another bucket; the mean weighs by count."""
         n = self.n + other.n
         mean = self.mean + (other.mean - self.mean) * other.n / n

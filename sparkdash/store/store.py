@@ -5,8 +5,6 @@ Rule 2: a database that cannot be opened or written never stops the daemon. One 
         and later tries write them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3
@@ -57,7 +55,7 @@ class Learned:
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
 
     @classmethod
-    def of(cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad]) -> Learned:
+    def of(cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad]) -> "Learned":
         learned = cls()
         for swap in swaps:
             learned.learn_times(*swap)
@@ -85,7 +83,7 @@ class Learned:
         for id_ in list(loads)[: -memory.LEARNED_FROM]:
             del loads[id_]
 
-    def learn_newer(self, newer: Learned) -> None:
+    def learn_newer(self, newer: "Learned") -> None:
         for key, times in newer._took.items():
             self._took[key].extend(times)
         for kind, steps in newer._steps.items():
@@ -204,7 +202,7 @@ class Store:
     @asynccontextmanager
     async def opened(
         cls, path: Path, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES
-    ) -> AsyncIterator[Store]:
+    ) -> "AsyncIterator[Store]":
         """Open the store on this file, new or known; write all rows and close it at the end."""
         store = cls(publish, most_bytes)
         await store._open(path)

@@ -4,8 +4,6 @@ Leaving is a post, not a wait: no cancellation can come between. A service elsew
 memory: its lease is granted at once, apart from the scheduler.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter
@@ -77,7 +75,7 @@ class LeaseClaim:
 
     def __init__(
         self,
-        leasing: Leasing,
+        leasing: "Leasing",
         request_id: str,
         on_wait: Callable[[QueuePlace], object],
         progress: AnswerProgress | None = None,

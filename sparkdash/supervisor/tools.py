@@ -1,7 +1,5 @@
 """Dependencies of the supervisor's modules, as its caller hands them in, with the parts that are built of them."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import itertools
@@ -122,7 +120,7 @@ class Tools:
     settings: Settings
     owner: str
     """Value of our containers' owner label."""
-    shipper: NodeShipper | None = None
+    shipper: "NodeShipper | None" = None
     """Copies image and weights to other nodes; None: they are expected to be there."""
     killed_on_node: Callable[[str], Awaitable[EngineError | None]] = not_killed
     """Why another node's memory guard killed a container or its worker; None if none did. Takes seconds at most."""
@@ -155,7 +153,7 @@ class Tools:
     """Stops and starts under way."""
     registry: EngineRegistry = field(init=False)
     logbook: Logbook = field(init=False)
-    ports: Ports = field(init=False)
+    ports: "Ports" = field(init=False)
     needs: Needs = field(init=False)
     guarded: GuardedEngines = field(init=False)
 

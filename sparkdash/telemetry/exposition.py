@@ -4,8 +4,6 @@ prometheus_client's two parsers each refuse or garble one dialect (vLLM's Rust f
 sends the classic text), so this parser keys by sample name and ignores TYPE lines. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ class Scrape:
     def first(self, names: Collection[str]) -> str | None:
         return next((name for name in names if name in self.samples), None)
 
-    def without_copies(self, labels: Collection[str]) -> Scrape:
+    def without_copies(self, labels: Collection[str]) -> "Scrape":
         """Keep the largest of the samples that differ in these labels alone."""
         return Scrape({name: _largest(found, labels) for name, found in self.samples.items()})
 

@@ -1,7 +1,5 @@
 """Reading: one scrape of an engine, reduced by its adapter's MetricNames to what the formulas need. Pure."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -42,7 +40,7 @@ class Slots(NamedTuple):
     busy: dict[int, Slot]
     capacity: int | None
 
-    def idle(self) -> Slots:
+    def idle(self) -> "Slots":
         return Slots({}, self.capacity)
 
     @property
@@ -268,7 +266,7 @@ class Reading:
     """As `moving`, for engines without readable slots; empty otherwise."""
     took: float = field(default=0.0, compare=False)
 
-    def with_health(self, body: bytes) -> Reading:
+    def with_health(self, body: bytes) -> "Reading":
         """Replace KV figures by those of TensorFold's pool, and add what its metrics lack. Reads anything."""
         told = _json(body)
         told = told if isinstance(told, dict) else {}
@@ -289,7 +287,7 @@ class Reading:
             ),
         )
 
-    def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
+    def with_slots(self, slots: Slots, tally: SlotTally) -> "Reading":
         """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)
         is_blind = any(slot.prefilled is None for slot in slots.busy.values())

@@ -1,7 +1,5 @@
 """EngineTotals: counts of one profile's engines since the daemon started, over all restarts, without warm-ups. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
@@ -27,7 +25,7 @@ class LatencyHistogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self.sum_s += seconds
 
-    def copy(self) -> LatencyHistogram:
+    def copy(self) -> "LatencyHistogram":
         made = LatencyHistogram(self._bounds)
         made._counts, made.sum_s = self._counts.copy(), self.sum_s
         return made
@@ -56,7 +54,7 @@ class EngineTotals:
         self._base: Counters | None = None
         self._base_at: Mapping[int, float] = {}
 
-    def copy(self) -> EngineTotals:
+    def copy(self) -> "EngineTotals":
         made = EngineTotals()
         made.counters, made.accepted_at = self.counters, dict(self.accepted_at)
         made.failed_scrapes, made.scrapes = self.failed_scrapes, self.scrapes.copy()

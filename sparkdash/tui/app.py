@@ -3,8 +3,6 @@
 Rule: at most four paints a second, and none when nothing changed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -157,7 +155,7 @@ class SparkdashApp(App[None]):
 
     def __init__(
         self,
-        connect: Callable[[], DaemonClient],
+        connect: "Callable[[], DaemonClient]",
         where: Address,
         *,
         clock: Callable[[], float] = time.time,
@@ -192,7 +190,7 @@ class SparkdashApp(App[None]):
         self.theme = theme.first_theme(os.environ, self._kept.theme)
 
     @cached_property
-    def daemon(self) -> DaemonClient:
+    def daemon(self) -> "DaemonClient":
         return self._connect()
 
     @cached_property
@@ -545,7 +543,7 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
     elif sys.stdout.isatty():  # Textual draws there: into a file, the terminal would stay blank
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]
 
-    def connect() -> DaemonClient:
+    def connect() -> "DaemonClient":
         from sparkdash.tui.daemon_client import DaemonClient  # the control API takes a tenth of the start
 
         return DaemonClient(url)

@@ -1,7 +1,5 @@
 """Choices of the user: the large figure and its chart, and what is kept from one start to the next."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ class HeroChoice:
     is_each: bool = False
     window_s: float = 0.0
     """Seconds of the chart; 0 is the live chart."""
-    series: Series | None = None
+    series: "Series | None" = None
 
     @property
     def metric(self) -> Metric:

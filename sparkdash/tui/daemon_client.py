@@ -3,8 +3,6 @@
 Rule: methods return values or raise SparkdashError.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -56,12 +54,12 @@ class DaemonClient(AsyncClient):
     def follow_log(self, profile: str) -> AsyncGenerator[str, None]:
         return self.logs(name=profile, tail=1000, follow=True)
 
-    async def runs(self) -> tuple[Run, ...]:
+    async def runs(self) -> "tuple[Run, ...]":
         from sparkdash.bench.run import Run  # as the report
 
         return _parsed(TypeAdapter(tuple[Run, ...]), await self.measured_runs())
 
-    async def report(self, run: str) -> Report:
+    async def report(self, run: str) -> "Report":
         """Return the report of one run; a large run takes seconds."""
         from sparkdash.bench.report.report import Report  # one page needs it, not every start
 

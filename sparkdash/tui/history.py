@@ -3,8 +3,6 @@
 Rule: buckets stand at fixed times, so that a bar keeps its height once the next one has begun. Pure.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -92,13 +90,13 @@ class FigureHistory:
                 if value is not None:
                     self._rings[profile, metric].add(engine.at, value)
 
-    def recall(self, figures: RecentFigures) -> None:
+    def recall(self, figures: "RecentFigures") -> None:
         begin = int(figures.begin // STEP_S)
         for series in figures.series:
             if series.node == LOCAL and series.figure in (SHOWN if series.profile else BOX_CHARTED):
                 self._rings[series.profile, series.figure].recall(begin, series.mean)
 
-    def recall_memory(self, figures: RecentFigures, now: Memory) -> None:
+    def recall_memory(self, figures: "RecentFigures", now: Memory) -> None:
         """Put the recorded memory where none was seen; what is not recorded is as `now`."""
         held: dict[int, dict[str, int | None]] = {}
         box: dict[str, dict[int, int]] = {}

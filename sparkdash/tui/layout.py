@@ -4,8 +4,6 @@ Rule: the heights add up to the rows there are, so that no frame is ever clipped
 beside the large one come out of the large chart, so that every panel below it keeps its place. Pure.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -33,7 +31,7 @@ class Arrangement(StrEnum):
     """Engines and requests, with the large figure in its least rows."""
 
     @property
-    def after(self) -> Arrangement:
+    def after(self) -> "Arrangement":
         every = list(Arrangement)
         return every[(every.index(self) + 1) % len(every)]
 

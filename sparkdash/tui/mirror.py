@@ -3,8 +3,6 @@
 Rule: the state changes through `domain.state.apply` only.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -39,8 +37,8 @@ class Disconnected:
 class RecordedPast:
     """Records of the last minutes: the figures of sparklines, and the memory."""
 
-    figures: RecentFigures
-    memory: RecentFigures
+    figures: "RecentFigures"
+    memory: "RecentFigures"
 
 
 Item = Snapshot | Event | Disconnected

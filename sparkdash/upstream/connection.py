@@ -5,8 +5,6 @@ is one piece, however many HTTP chunks it brought. Only the last piece goes to t
 Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest waits in the engine's socket.
 """
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -206,7 +204,10 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
     """
 
     def __init__(
-        self, where: str, on_lost: Callable[[EngineConnection], object], on_over: Callable[[EngineConnection], object]
+        self,
+        where: str,
+        on_lost: "Callable[[EngineConnection], object]",
+        on_over: "Callable[[EngineConnection], object]",
     ) -> None:
         super().__init__()
         self.where = where

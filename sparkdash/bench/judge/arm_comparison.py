@@ -18,8 +18,6 @@ Satterthwaite (1946) the sum would have more than both, and where launches happe
 Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -139,7 +137,7 @@ class Fit:
     """By arm: its own variance between launches, as `variance` is; 0 with one launch."""
     slope: float | None
     """Change of ln y per place in the order; None: not fitted."""
-    cells: tuple[Fit, ...] = ()
+    cells: "tuple[Fit, ...]" = ()
     """Fits of the single cells, of a fit over several; empty: this is one cell's."""
 
     def log_ratio(self, arm: str, over: str) -> float:

@@ -1,7 +1,5 @@
 """The measured engine: who it is, requests in its dialect, its counters, and its token counts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time
@@ -182,7 +180,7 @@ class MeasuredEngine:
         ids = answer.get("tokens") if isinstance(answer, dict) else None
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
-    async def counter(self) -> PromptTokenCounter:
+    async def counter(self) -> "PromptTokenCounter":
         """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class.
         Raises UpstreamError: it refuses a request, or gives no `usage`.
         """

@@ -4,8 +4,6 @@ A column is a template: `{decode 512/256/4} tok/s` is the row's decode rate at c
 `{decode /256@PROFILE}` that of another profile at the row's context. Pure.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +47,7 @@ def filled_tables(
         yield from _missing(source, rows, cells)
 
 
-def _missing(source: TableSource, rows: Sequence[RowFiller], cells: Sequence[Sequence[str]]) -> Iterator[Block]:
+def _missing(source: TableSource, rows: "Sequence[RowFiller]", cells: Sequence[Sequence[str]]) -> Iterator[Block]:
     """Tell the commands that fill the blank cells, with their time where this box knows it."""
     blank = [row for row, texts in zip(rows, cells, strict=True) if "" in texts]
     times = {one.command: one.seconds for one in source.report.filling}
@@ -62,7 +60,7 @@ def _missing(source: TableSource, rows: Sequence[RowFiller], cells: Sequence[Seq
         yield TextBlock(tuple(lines), Tone.DIM)
 
 
-def _lines(filler: RowFiller, templates: Sequence[str]) -> Iterator[Block]:
+def _lines(filler: "RowFiller", templates: Sequence[str]) -> Iterator[Block]:
     if told := tuple(text for one in templates if not _is_gap(text := filler.fill(one))):
         yield TextBlock(told)
 
@@ -115,7 +113,7 @@ class RowFiller:
 
         return FIELD.sub(told, template), found
 
-    def _of(self, profile: str) -> RowFiller:
+    def _of(self, profile: str) -> "RowFiller":
         return RowFiller(self.source, {**self.given, "profile": profile}, self.notes, self.all_published, self.links)
 
     def fill(self, template: str) -> str:

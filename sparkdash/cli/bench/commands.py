@@ -1,7 +1,5 @@
 """`sparkdash bench` and `sparkdash ab`: measure profiles, resume a run, make a suite, list runs and suites."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,7 +61,7 @@ def _capture(name: str, most: int, output: int) -> None:
     )
 
 
-def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
+def _chats(requests: "Sequence[CapturedRequest]") -> "tuple[tuple[Chat, ...], int]":
     """Return the chats of captured requests, and how many requests gave none; other protocols are translated."""
     from sparkdash.bench.plan.suites import ROUTE, different_chats
     from sparkdash.gateway.translate.requests import as_chat

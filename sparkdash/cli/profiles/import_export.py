@@ -1,7 +1,5 @@
 """`sparkdash profiles import` and `export`: convert other tools' files to profiles and back."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
@@ -99,7 +97,7 @@ def export_profile(
     print_text(_exported(form, found, spec))
 
 
-def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
+def _exported(form: ExportFormat, profile: "Profile", spec: "ContainerSpec") -> str:
     from sparkdash.catalog.quadlet_unit import left_out, quadlet_unit
     from sparkdash.host.podman.argv import PODMAN, run, shell
 
@@ -108,7 +106,7 @@ def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
     return f"{left_out(profile)}\n{shell(run(PODMAN, spec))}"
 
 
-def _read(source: str, name: str | None) -> Imported:
+def _read(source: str, name: str | None) -> "Imported":
     from sparkdash.catalog import importers
 
     if source == STDIN:

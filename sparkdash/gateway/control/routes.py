@@ -1,7 +1,5 @@
 """How a call of the control API reaches its handler, and how its answer goes back."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -66,7 +64,7 @@ class ControlCall:
         if self.note is not None:
             await self.note(status)
 
-    async def _stream(self, answer: StreamedAnswer) -> None:
+    async def _stream(self, answer: "StreamedAnswer") -> None:
         await self._noted(200)
         with CancelScope() as scope:
             self.exchange.on_disconnect(scope.cancel)

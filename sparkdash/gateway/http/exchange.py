@@ -1,7 +1,5 @@
 """Exchange: one HTTP request and its one answer."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -36,7 +34,7 @@ class BodyBudget:
         self.limit = limit_mib * MIB
         self.taken = 0
 
-    def share(self) -> BodyShare:
+    def share(self) -> "BodyShare":
         """Open one request's share; use it as a context manager."""
         return BodyShare(self)
 
@@ -138,12 +136,12 @@ class ParsedHead:
         """Key found for this head, behind all the keys among which it was found."""
 
     @classmethod
-    def of_wire(cls, head: RequestHead) -> ParsedHead:
+    def of_wire(cls, head: RequestHead) -> "ParsedHead":
         server, headers = head.listener[0], head.headers
         unix = server is not None and server[1] is None
         return cls(head.method, head.path, head.raw_path, head.query, headers, head.named, unix=unix)
 
-    def inner(self, method: str, path: str, headers: HeaderList, query: bytes = b"") -> ParsedHead:
+    def inner(self, method: str, path: str, headers: HeaderList, query: bytes = b"") -> "ParsedHead":
         """Make the head of a request that a handler makes for this one's client."""
         return ParsedHead(method, path, path.encode(), query, headers, by_name(headers), unix=self.unix)
 

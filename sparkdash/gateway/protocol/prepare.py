@@ -3,8 +3,6 @@
 Rule: where nothing applies, the engine gets the client's own bytes and the client the engine's. Pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -468,7 +466,7 @@ class _ProfileRules:
     """Whether a chat's reasoning goes to the client under both of its names."""
 
     @classmethod
-    def of(cls, profile: Profile, target: CompatTarget) -> _ProfileRules:
+    def of(cls, profile: Profile, target: CompatTarget) -> "_ProfileRules":
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes or profile.adapters
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
         engine = adapter_of(profile)

@@ -1,7 +1,5 @@
 """Admission of a request whose body is understood: its model, its key's models, its urgency."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -202,7 +200,7 @@ def refuse_unserved(profile: Profile | None, route: Route, others: Callable[[], 
     )
 
 
-def unserved_error(context: RequestContext, profile: Profile, words: bytes) -> AdmissionError:
+def unserved_error(context: "RequestContext", profile: Profile, words: bytes) -> AdmissionError:
     """Make the error for a route that an engine turned out not to have; `words` are its own."""
     others = served_elsewhere(context.deps, context.exchange, context.route)
     return AdmissionError(

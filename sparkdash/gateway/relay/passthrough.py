@@ -5,8 +5,6 @@ stream gets 200 and keep-alives, and a later failure is told inside the stream.
 Rule 2: while no byte of an engine's answer has gone out, an engine's death costs the request only time, once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -53,7 +51,7 @@ def watch_silence(
     progress: AnswerProgress,
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
-) -> SilenceTimer | None:
+) -> "SilenceTimer | None":
     """Start the timer that calls `end` once the engine was silent for too long; None where there is no limit.
 
     The profile's own limits, of an answer's first byte and between two pieces, come before the box's.

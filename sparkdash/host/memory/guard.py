@@ -12,8 +12,6 @@ reclaims pages that are used twice a second last, far below these floors. The th
 the daemon: nothing here holds that lock while waiting, and calls into NVML and SQLite release it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -262,7 +260,7 @@ class KillTarget:
         self._closed = False
 
     @classmethod
-    def of(cls, container: ContainerInfo) -> KillTarget | None:
+    def of(cls, container: ContainerInfo) -> "KillTarget | None":
         """Open a running container or process; None if it has ended or its runtime reported no pid."""
         if container.pid is None:
             return None

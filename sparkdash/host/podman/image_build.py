@@ -4,8 +4,6 @@ podman and docker fetch a repository by themselves, continue after the last fini
 end alone, so that a failed build leaves the older image in use.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import hashlib
@@ -298,7 +296,7 @@ async def _run(job: BuildJob, log: Path) -> AsyncIterator[BuildStep]:
         raise _failed(job, reader, code, log)
 
 
-def _failed(job: BuildJob, reader: BuildReader, code: int, log: Path) -> EngineError:
+def _failed(job: BuildJob, reader: "BuildReader", code: int, log: Path) -> EngineError:
     step = reader.step
     at = f" at step {step.number}{f' of {step.of}' if step.of else ''}: {step.text}" if step.number else ""
     full = any("no space left on device" in line for line in reader.tail)

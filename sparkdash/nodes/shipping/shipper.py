@@ -1,7 +1,5 @@
 """Shipper: what a profile needs on a node, and its copy from this box, with progress."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import functools
@@ -130,7 +128,7 @@ TICK_S = 0.25
 T = TypeVar("T")
 
 
-def make_shipper(settings: Settings, fast_address: Callable[[str], str | None]) -> NodeShipper:
+def make_shipper(settings: Settings, fast_address: Callable[[str], str | None]) -> "NodeShipper":
     locks = settings.cache_dir.expanduser() / "copies"
     return NodeShipper(SshAccess(fast_address), settings.hf_home.expanduser(), locks, images=settings.runtime == PODMAN)
 

@@ -7,8 +7,6 @@ present step. A load that takes far longer than ever is on another course: its s
 an earlier swap there is no time, and the share is that of the weights in the log, or of the memory taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -145,14 +143,14 @@ class SwapEta:
     def _with_present(self, now: float) -> dict[str, float]:
         return self._spent if self._step is None else {**self._spent, self._step: now - self._since}
 
-    def _last_known(self, past: _EarlierSwap) -> str | None:
+    def _last_known(self, past: "_EarlierSwap") -> str | None:
         """Return the latest step that the earlier swap had too: the present one, else the last that is over."""
         if self._step is not None and self._step in past.place:
             return self._step
         known = [name for name in self._spent if name in past.place]
         return max(known, key=past.place.__getitem__) if known else None
 
-    def _place(self, past: _EarlierSwap, now: float) -> float:
+    def _place(self, past: "_EarlierSwap", now: float) -> float:
         """Share of the earlier swap's time at which it was where this one is."""
         step = self._last_known(past)
         if step is None or not past.total:
@@ -168,7 +166,7 @@ class SwapEta:
         told, whole = self._share - self._first, 1.0 - self._first
         return max(told, min(by_time * whole, told + (self._stride or AHEAD))) / whole
 
-    def _left(self, past: _EarlierSwap, now: float) -> float:
+    def _left(self, past: "_EarlierSwap", now: float) -> float:
         """Seconds left if the rest takes as long as in the earlier swap."""
         step = self._last_known(past)
         if step is None:

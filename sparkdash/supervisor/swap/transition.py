@@ -7,8 +7,6 @@ Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has co
     that starts meanwhile miscounts what is free.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing, nullcontext
@@ -151,7 +149,7 @@ async def provide_nodes(
         enter(before)
 
 
-async def _copy(tools: Tools, shipper: NodeShipper, target: Profile, plan: CopyPlan, teller: _Teller) -> None:
+async def _copy(tools: Tools, shipper: "NodeShipper", target: Profile, plan: CopyPlan, teller: "_Teller") -> None:
     async with aclosing(shipper.copy(target, plan)) as reports:
         async for report in reports:
             teller.progress(report)

@@ -3,8 +3,6 @@
 Rule: unmeasured values are blank; a measured zero is the lowest dot; a line never hides a dot. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -108,7 +106,7 @@ class Range(NamedTuple):
     mean: float
     measured: int
 
-    def plus(self, other: Range) -> Range:
+    def plus(self, other: "Range") -> "Range":
         measured = self.measured + other.measured
         mean = (self.mean * self.measured + other.mean * other.measured) / measured
         return Range(min(self.low, other.low), max(self.high, other.high), mean, measured)
@@ -117,7 +115,7 @@ class Range(NamedTuple):
 Ranges = Sequence[Range | None]
 
 
-def columns(series: Series | None, begin: float, end: float, count: int) -> list[Range | None]:
+def columns(series: "Series | None", begin: float, end: float, count: int) -> list[Range | None]:
     found: list[Range | None] = [None] * count
     if series is None or end <= begin:
         return found

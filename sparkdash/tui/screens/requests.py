@@ -1,7 +1,5 @@
 """The requests page: the running requests, and with `p` the recorded past, filtered and sorted by the daemon."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -93,7 +91,7 @@ PART_ROWS, PAGE_ROWS, MOST_PAGES = 200, 500, 20
 class PastReader:
     """Reader of one list. Client and profile are looked for here, where parts of names count."""
 
-    def __init__(self, daemon: DaemonClient, wanted: RequestFilter, order: RequestOrder) -> None:
+    def __init__(self, daemon: "DaemonClient", wanted: RequestFilter, order: RequestOrder) -> None:
         self._daemon = daemon
         self._wanted = wanted
         self._order = order

@@ -3,8 +3,6 @@
 Rule: nothing begins before the plan of exactly this choice was shown.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -37,7 +35,7 @@ class RunChoice:
     mode: BenchModeName = "standard"
     reps: int | None = None
 
-    def turned(self, row: str, by: int, suites: tuple[str, ...]) -> RunChoice:
+    def turned(self, row: str, by: int, suites: tuple[str, ...]) -> "RunChoice":
         if row == "suite":
             return replace(self, suite=_next(suites or (self.suite,), self.suite, by))
         if row == "mode":
