@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli import output
 from sparkdash.cli.nodes import MaybeNodeName, complete_node, one_node
-from sparkdash.cli.output import (
-    LiveLine,
-    print_json,
-    print_json_line,
-    print_note,
-    print_table,
-    print_text,
-    terminal_width,
-)
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.units import DASH, KIB, MIB, number, percent, size
@@ -70,7 +62,9 @@ def copy(
     try:
         asyncio.run(work)
     except KeyboardInterrupt:
-        print_note("Interrupted. Weights that arrived are kept there: the same command goes on where this one ended.")
+        output.print_note(
+            "Interrupted. Weights that arrived are kept there: the same command goes on where this one ended."
+        )
         raise
 
 
@@ -113,24 +107,26 @@ async def _copied(
         _print_plan(plan, as_json)
         return
     if not plan.missing and not as_json:
-        print_text(f"{node} has all that {profile.name} needs, {size(sum(item.bytes for item in plan.items))}.")
+        output.print_text(f"{node} has all that {profile.name} needs, {size(sum(item.bytes for item in plan.items))}.")
     for item in plan.missing:
         if item.replaces and not as_json:
-            print_note(f"{node} has another image under the name {item.name} ({item.replaces[:12]}): it is replaced.")
+            output.print_note(
+                f"{node} has another image under the name {item.name} ({item.replaces[:12]}): it is replaced."
+            )
     async with aclosing(shipper.copy(profile, plan)) as reports:
         async for report in reports:
             show.step(report)
     show.line.clear()
     if as_json and not plan.missing:
-        print_json_line({"profile": plan.profile, "node": node, "missing_bytes": 0, "done": True})
+        output.print_json_line({"profile": plan.profile, "node": node, "missing_bytes": 0, "done": True})
 
 
 def _print_plan(plan: CopyPlan, as_json: bool) -> None:
     if as_json:
-        print_json({**plan.model_dump(mode="json"), "missing_bytes": plan.missing_bytes})
+        output.print_json({**plan.model_dump(mode="json"), "missing_bytes": plan.missing_bytes})
         return
     rows = [(item.kind.value, item.name, size(item.bytes) if item.bytes else DASH, _fate(item)) for item in plan.items]
-    print_table(("needs", "which", "size", f"to {plan.node}"), rows, "<<><")
+    output.print_table(("needs", "which", "size", f"to {plan.node}"), rows, "<<><")
 
 
 def _fate(item: CopyItem) -> str:
@@ -147,7 +143,7 @@ class _Shown:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self.line = LiveLine()
+        self.line = output.LiveLine()
         self._last: tuple[object, ...] = ()
 
     def step(self, report: CopyProgress) -> None:
@@ -157,10 +153,10 @@ class _Shown:
         now = (report.name, report.step, report.done, None if share is None else int(100 * share))
         if self._as_json:
             if now != self._last:
-                print_json_line(report)
+                output.print_json_line(report)
         elif report.done:
             self.line.clear()
-            print_text(copied_text(report))
+            output.print_text(copied_text(report))
         else:
             full = int(BAR * (share or 0.0))
             bar = f"{'█' * full}{'░' * (BAR - full)}"
@@ -197,7 +193,7 @@ def bench(
     import asyncio
 
     node = one_node(name)
-    line = LiveLine()
+    line = output.LiveLine()
     try:
         run = asyncio.run(_measured(node, seconds, nccl, lambda what: line.draw(f"measuring: {what}", what)))
     finally:
@@ -224,22 +220,22 @@ def _keep(run: LinkRun) -> None:
     try:
         path = keep_run(run)
     except OSError as error:
-        print_note(f"The run could not be kept: {os.strerror(error.errno or 0)}.")
+        output.print_note(f"The run could not be kept: {os.strerror(error.errno or 0)}.")
     else:
-        print_note(f"Kept in {path}.")
+        output.print_note(f"Kept in {path}.")
 
 
 def print_run(run: LinkRun, *, as_json: bool = False) -> None:
     from sparkdash.domain.node import LOCAL
 
     if as_json:
-        return print_json(run)
-    print_text(f"{_box(run, LOCAL)} {_end(run.here)} and {_box(run, run.node)} {_end(run.there)}\n")
+        return output.print_json(run)
+    output.print_text(f"{_box(run, LOCAL)} {_end(run.here)} and {_box(run, run.node)} {_end(run.there)}\n")
     rows = [_row(run, each) for each in run.measurements]
     rows += [(tool.value, *[DASH] * (len(HEAD) - 1)) for tool in run.missing]
-    print_table(HEAD, rows, ALIGN, LEAST)
+    output.print_table(HEAD, rows, ALIGN, LEAST)
     for tool, why in run.missing.items():
-        print_text("\n" + "\n".join(wrap(f"{tool.value}: {why}", terminal_width())))
+        output.print_text("\n" + "\n".join(wrap(f"{tool.value}: {why}", output.terminal_width())))
     return None
 
 

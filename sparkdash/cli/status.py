@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import (
-    make_console,
-    print_json,
-    print_json_line,
-    print_note,
-    print_table,
-    print_text,
-    wants_colour,
-)
+from sparkdash.cli import output
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
 from sparkdash.cli.use import announce_swap
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -72,7 +64,7 @@ def status(
 
     with Client() as client:
         world = client.state()
-    return print_json(world) if as_json else print_text(_text(world))
+    return output.print_json(world) if as_json else output.print_text(_text(world))
 
 
 def _release(profile: str, *, as_json: bool) -> None:
@@ -84,11 +76,11 @@ def _release(profile: str, *, as_json: bool) -> None:
         released = [each for each in world.parked if profile == EVERY or each == name]
         client.release(profile=None if profile == EVERY else name)
     if as_json:
-        print_json({"parked": world.parked, "released": released})
+        output.print_json({"parked": world.parked, "released": released})
     elif released:
-        print_text(f"Released: {', '.join(released)}.")
+        output.print_text(f"Released: {', '.join(released)}.")
     else:
-        print_text("No profile is parked." if profile == EVERY else f"{name} was not parked.")
+        output.print_text("No profile is parked." if profile == EVERY else f"{name} was not parked.")
 
 
 def _text(world: Snapshot) -> str:
@@ -110,14 +102,14 @@ async def _watch(as_json: bool) -> None:
 @contextmanager
 def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
     if as_json:
-        yield print_json_line
-    elif not wants_colour(sys.stdout):
-        yield lambda world: print_text(f"{_text(world)}\n")
+        yield output.print_json_line
+    elif not output.wants_colour(sys.stdout):
+        yield lambda world: output.print_text(f"{_text(world)}\n")
     else:
         from rich.live import Live
         from rich.text import Text
 
-        console = make_console(sys.stdout)
+        console = output.make_console(sys.stdout)
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             with Live(console=console, refresh_per_second=4) as live:
@@ -180,13 +172,13 @@ def logs(
         name = profile or _present(client.state())
         said = False
         for line in client.logs(name=name, follow=follow, tail=lines):
-            print_text(line)
+            output.print_text(line)
             said = True
         folder = None if follow else evidence_of(client.state(), name)
     if folder:
-        print_note(f"Evidence of its last incident: {folder}")
+        output.print_note(f"Evidence of its last incident: {folder}")
     if not said and lines != 0:
-        print_note(f"{name} has logged nothing since the daemon started.")
+        output.print_note(f"{name} has logged nothing since the daemon started.")
 
 
 def _present(world: Snapshot) -> str:
@@ -242,12 +234,12 @@ def requests(
         world = client.state()
     rows = [*world.requests.values(), *(world.recent if everything else ())]
     if as_json:
-        print_json(rows)
+        output.print_json(rows)
     elif rows:
         head = ("id", "client", "profile", "state", "age", "prompt", "out", "tok/s")
-        print_table(head, [_request_row(row, world) for row in rows], "<<<<>>>>")
+        output.print_table(head, [_request_row(row, world) for row in rows], "<<<<>>>>")
     else:
-        print_text("No request is waiting or running.")
+        output.print_text("No request is waiting or running.")
     return None
 
 
@@ -261,7 +253,7 @@ async def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
             await announce_swap(client, plan, await client.state(), ask=not yes)
         done = await client.replay(request=request, on=on, begin=True)
     if as_json:
-        print_json(done)
+        output.print_json(done)
     else:
         _print_replay(done)
     if done.answer is None or done.answer.state is not RequestState.DONE:
@@ -272,10 +264,10 @@ def _print_replay(done: Replay) -> None:
     from sparkdash.domain.phrases import caution_text, figure_rows, match_text
 
     before = done.original.profile if done.original else "captured"
-    print_table(("", before, f"{done.profile} (replay)"), figure_rows(done), "<>>")
-    print_text(match_text(done))
+    output.print_table(("", before, f"{done.profile} (replay)"), figure_rows(done), "<>>")
+    output.print_text(match_text(done))
     if caution := caution_text(done):
-        print_note(caution)
+        output.print_note(caution)
 
 
 def _request_row(row: Request, world: Snapshot) -> tuple[str, ...]:
@@ -319,11 +311,13 @@ def why(
         others = [] if as_json or slow or plan.fits or not plan.needs_bytes else _others(client)
     columns = shutil.get_terminal_size().columns
     if as_json:
-        print_json(plan)
+        output.print_json(plan)
     elif known is not None:
-        print_text("\n".join(slow_lines(plan, known, columns)))
+        output.print_text("\n".join(slow_lines(plan, known, columns)))
     else:
-        print_text("\n".join([*why_lines(plan, world, columns, others), *stuck_lines(plan.profile, world, columns)]))
+        output.print_text(
+            "\n".join([*why_lines(plan, world, columns, others), *stuck_lines(plan.profile, world, columns)])
+        )
 
 
 def _others(client: Client) -> list[str]:

@@ -12,18 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import ValidationError
 
-from sparkdash import __version__
+from sparkdash import __version__, errors
 from sparkdash.api.rows import HttpCall, OtherVersion, StreamError
 from sparkdash.client.address import Address, credentials
-from sparkdash.errors import (
-    AdmissionError,
-    DaemonError,
-    EngineError,
-    HostError,
-    ProfileError,
-    SparkdashError,
-    UpstreamError,
-)
 
 LINK_LOST = frozenset({"daemon_unreachable", "daemon_silent", "daemon_hung_up"})
 """Codes of a daemon that may come back; any other DaemonError stays after another attempt."""
@@ -32,13 +23,13 @@ UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 """OpenSSL's word for an authority that is not trusted, in every HTTP library's error."""
 
 
-def error_from_answer(status: int, body: bytes, address: Address) -> SparkdashError:
+def error_from_answer(status: int, body: bytes, address: Address) -> errors.SparkdashError:
     """Return the error of an answer with `status` >= 400; DaemonError `daemon_version` for an unknown envelope."""
     try:
         envelope = json.loads(body)["error"]
         message = envelope["message"]
     except (ValueError, KeyError, TypeError):
-        return DaemonError(
+        return errors.DaemonError(
             f"The server at {address} is no sparkdash daemon, or one of another version (its status: {status}).",
             code="daemon_version",
             hint="`sparkdash stop --daemon`, then `sparkdash serve`, or give its address in SPARKDASH_URL.",
@@ -48,13 +39,13 @@ def error_from_answer(status: int, body: bytes, address: Address) -> SparkdashEr
     return _build(status, str(message).removesuffix(hint).rstrip(), envelope)
 
 
-def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashError:
+def _build(status: int, message: str, envelope: dict[str, Any]) -> errors.SparkdashError:
     common = {key: envelope.get(key) for key in ("code", "hint", "retry_after")} | {"status": status}
     code = str(envelope.get("code") or "")
     if code.startswith("daemon_"):
-        return DaemonError(message, **common)
+        return errors.DaemonError(message, **common)
     if "log_tail" in envelope or "phase" in envelope:
-        return EngineError(
+        return errors.EngineError(
             message,
             phase=envelope.get("phase"),
             container_exit=envelope.get("exit_code"),
@@ -64,19 +55,19 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
         )
     if "problems" in envelope:
         problems, findings = _items(envelope, "problems"), _items(envelope, "findings")
-        return ProfileError(message, problems=problems, findings=findings, **common)
-    known = {422: ProfileError, 500: SparkdashError, 502: UpstreamError, 504: UpstreamError}
-    return known.get(status, AdmissionError if status < 500 else HostError)(message, **common)
+        return errors.ProfileError(message, problems=problems, findings=findings, **common)
+    known = {422: errors.ProfileError, 500: errors.SparkdashError, 502: errors.UpstreamError, 504: errors.UpstreamError}
+    return known.get(status, errors.AdmissionError if status < 500 else errors.HostError)(message, **common)
 
 
 def _items(envelope: dict[str, Any], key: str) -> tuple[Any, ...]:
     return tuple(envelope.get(key) or ())
 
 
-def unreachable_error(address: Address, words: str) -> DaemonError:
+def unreachable_error(address: Address, words: str) -> errors.DaemonError:
     """Make the error of an address where nothing answers. `words`: the reason from the system or OpenSSL."""
     if UNTRUSTED in words:
-        return DaemonError(
+        return errors.DaemonError(
             f"The certificate of {address} is not trusted on this box.",
             code="daemon_untrusted",
             hint="Name a PEM file with the authority that signed it in SSL_CERT_FILE.",
@@ -86,19 +77,19 @@ def unreachable_error(address: Address, words: str) -> DaemonError:
         "For a daemon elsewhere, such as a demo, give its address in SPARKDASH_URL."
     )
     there = "Start a daemon there with `sparkdash serve`, or correct the address in SPARKDASH_URL."
-    return DaemonError(f"No sparkdash daemon answers at {address}.", hint=there if address.given else start)
+    return errors.DaemonError(f"No sparkdash daemon answers at {address}.", hint=there if address.given else start)
 
 
-def silent_error(address: Address) -> DaemonError:
-    return DaemonError(
+def silent_error(address: Address) -> errors.DaemonError:
+    return errors.DaemonError(
         f"The daemon at {address} did not answer in time.",
         code="daemon_silent",
         hint="Run `sparkdash status` to see whether it answers at all; see its log.",
     )
 
 
-def hung_up_error(address: Address, how: str) -> DaemonError:
-    return DaemonError(
+def hung_up_error(address: Address, how: str) -> errors.DaemonError:
+    return errors.DaemonError(
         f"The daemon at {address} hung up in the middle of an answer ({how}).",
         code="daemon_hung_up",
         hint="Run `sparkdash status` to see whether it still runs.",
@@ -111,7 +102,7 @@ def reading_answer(address: Address) -> Iterator[None]:
     try:
         yield
     except OtherVersion as other:
-        raise DaemonError(
+        raise errors.DaemonError(
             f"The daemon at {address} is sparkdash {other.version}, and this is {__version__}: their states differ.",
             code="daemon_version",
             hint="Install the same version on both sides, then `sparkdash stop --daemon` and `sparkdash serve` there.",
@@ -121,7 +112,7 @@ def reading_answer(address: Address) -> Iterator[None]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "its answer"
-        raise DaemonError(
+        raise errors.DaemonError(
             f"The daemon at {address} is of another version: {where}: {first['msg']}.",
             code="daemon_version",
             hint="Restart it: `sparkdash stop --daemon`, then `sparkdash serve`.",
@@ -212,7 +203,7 @@ def is_serving(address: Address) -> bool:
     try:
         with connection.exchange(HEALTH, HEALTH_S) as reply:
             return reply.status < FIRST_ERROR_STATUS
-    except SparkdashError:
+    except errors.SparkdashError:
         return False
     finally:
         connection.close()

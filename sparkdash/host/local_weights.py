@@ -22,15 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
-from sparkdash.catalog.checkpoint.on_disk import (
-    MalformedHeaderError,
-    UnknownVersionError,
-    read_gguf,
-    read_small,
-    repository_folder,
-    shard_names,
-    snapshot_folder,
-)
+from sparkdash.catalog.checkpoint import on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,14 +87,18 @@ def weight_files_of(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
 
 def _files_in_cache(ref: ModelRef, hf_home: Path) -> list[Path]:
     repo, quant = split_repository(ref.ref)
-    snapshot = snapshot_folder(repository_folder(hf_home, repo), ref.revision)
+    snapshot = on_disk.snapshot_folder(on_disk.repository_folder(hf_home, repo), ref.revision)
     files = _files(snapshot) if snapshot else []
     return [file for file in files if quant is None or is_quant(file.name, quant)]
 
 
 def split_model_files(file: Path) -> list[Path]:
     """List a file with the other parts of its split model, as far as they are here."""
-    return [part for name in sorted({file.name, *shard_names(file.name)}) if (part := file.with_name(name)).is_file()]
+    return [
+        part
+        for name in sorted({file.name, *on_disk.shard_names(file.name)})
+        if (part := file.with_name(name)).is_file()
+    ]
 
 
 def cached_blobs(hf_home: Path) -> frozenset[Path]:
@@ -151,7 +147,7 @@ def missing_parts(names: Iterable[str], shards: Iterable[str] = (), quant: str |
     weights = [name for name in here if is_weights(name) and (quant is None or is_quant(name, quant))]
     if not weights:
         return "no weights"
-    missing = {*shards, *(sister for name in weights for sister in shard_names(name))} - here
+    missing = {*shards, *(sister for name in weights for sister in on_disk.shard_names(name))} - here
     return f"{len(missing)} of its weight files" if missing else None
 
 
@@ -165,8 +161,8 @@ def is_quant(name: str, quant: str) -> bool:
 
 def _in_cache(ref: ModelRef, hf_home: Path, *, contained: bool) -> Presence:
     repo, quant = split_repository(ref.ref)
-    place = repository_folder(hf_home, repo)
-    snapshot = snapshot_folder(place, ref.revision)
+    place = on_disk.repository_folder(hf_home, repo)
+    snapshot = on_disk.snapshot_folder(place, ref.revision)
     if snapshot is None:
         return Presence(ref.ref, here=False, size=_bytes(place / "blobs"), lacks="not in the cache")
     files = _files_in_cache(ref, hf_home)
@@ -186,7 +182,7 @@ def _at(path: Path, told: str) -> Presence:
         return Presence(told, not lacks, _bytes(path), lacks, broken is not None)
     if not path.is_file():
         return Presence(told, here=False, size=0, lacks="no such file or folder")
-    parts = {path.name, *shard_names(path.name)}
+    parts = {path.name, *on_disk.shard_names(path.name)}
     here = split_model_files(path)
     missing = len(parts) - len(here)
     size, broken = sum(file.stat().st_size for file in here), _broken(here)
@@ -201,7 +197,7 @@ def _lacks(folder: Path, quant: str | None = None) -> str | None:
 
 def _indexed(index: Path) -> list[str]:
     try:
-        return list(set(json.loads(read_small(index, INDEX_LIMIT))["weight_map"].values()))
+        return list(set(json.loads(on_disk.read_small(index, INDEX_LIMIT))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
@@ -244,7 +240,7 @@ def _fault(file: str, size: int, _changed_ns: int) -> str | None:
         opened.seek(0)
         try:
             least = _gguf_bytes(opened) if head.startswith(b"GGUF") else _safetensors_bytes(opened)
-        except (MalformedHeaderError, ValueError, RecursionError):
+        except (on_disk.MalformedHeaderError, ValueError, RecursionError):
             return "is cut within its header"
     return f"is cut: {size} of {least} bytes" if size < least else None
 
@@ -262,8 +258,8 @@ def _safetensors_bytes(file: IO[bytes]) -> int:
 def _gguf_bytes(file: IO[bytes]) -> int:
     """Least length of a GGUF file; 0 for an unknown version. A tensor of an unknown type counts by its offset alone."""
     try:
-        header = read_gguf(file)
-    except UnknownVersionError:
+        header = on_disk.read_gguf(file)
+    except on_disk.UnknownVersionError:
         return 0
     return header.begin + max((one.offset + one.bytes for one in header.tensors), default=0)
 

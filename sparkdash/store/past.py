@@ -13,18 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sparkdash.api.requests import MarkQuery, PastRequestQuery, RecentQuery, SeriesQuery, UsageQuery
+from sparkdash.domain import history
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.history import (
-    FigureList,
-    MarkKind,
-    MarkList,
-    PastRequests,
-    RecentFigures,
-    RequestOrder,
-    Series,
-    TimelineMark,
-    UsageReport,
-)
 from sparkdash.domain.phrases import start_text
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS, Figures
@@ -35,7 +25,7 @@ from sparkdash.store.figures import Period
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 
 ROW_BITS = 63
-_ORDERS: dict[RequestOrder, str] = {
+_ORDERS: dict[history.RequestOrder, str] = {
     "newest": "rowid",
     "ttft": "ttft_s",
     "wait": "max(coalesce(granted_at, finished_at) - at, 0)",
@@ -46,7 +36,7 @@ _ORDERS: dict[RequestOrder, str] = {
 
 def read_requests(
     database: sqlite3.Connection, asked: PastRequestQuery, *, request_id: str | None = None
-) -> PastRequests:
+) -> history.PastRequests:
     """List ended requests, or the one with this id. Raises AdmissionError: `after` is none of an answer."""
     order = _ORDERS[asked.sort]
     chosen = {name: found for name, found in _filters(asked, request_id).items() if found[1] is not None}
@@ -62,7 +52,7 @@ def read_requests(
     rows = database.execute(query, {**given, "limit": asked.limit + 1}).fetchall()
     more = len(rows) > asked.limit
     rows = rows[: asked.limit]
-    return PastRequests(
+    return history.PastRequests(
         requests=tuple(parse_request(row[2:]) for row in rows), next=f"{rows[-1][1]!r}:{rows[-1][0]}" if more else None
     )
 
@@ -190,17 +180,17 @@ OPEN_INCIDENT = "open"
 _SWAP_LEVELS = {"failed": Level.ERROR, "cancelled": Level.WARNING}
 
 
-def read_marks(database: sqlite3.Connection, asked: MarkQuery, period: Period) -> MarkList:
+def read_marks(database: sqlite3.Connection, asked: MarkQuery, period: Period) -> history.MarkList:
     """List the events of a period, oldest first; of more than `limit` the newest."""
-    marks: list[TimelineMark] = []
+    marks: list[history.TimelineMark] = []
     for query, parse in _SOURCES:
         given = {"since": period[0], "until": period[1], "profile": asked.profile, "limit": asked.limit + 1}
         marks += map(parse, database.execute(query, given))
     marks.sort(key=lambda mark: mark.at)
-    return MarkList(marks=tuple(marks[-asked.limit :]), cut=len(marks) > asked.limit)
+    return history.MarkList(marks=tuple(marks[-asked.limit :]), cut=len(marks) > asked.limit)
 
 
-def _swap(row: tuple[Any, ...]) -> TimelineMark:
+def _swap(row: tuple[Any, ...]) -> history.TimelineMark:
     at, profile, cause, outcome, stage_s, failure, record = row
     took = sum(json.loads(stage_s).values())
     what = f"{profile}, {cause}"
@@ -211,8 +201,8 @@ def _swap(row: tuple[Any, ...]) -> TimelineMark:
     start = json.loads(record or "{}").get("start")
     longest = f", mostly {start_text(Start.model_validate(start))}" if start else ""
     ends = {"failed": f"failed after {took:.0f} s: {failure}", "cancelled": f"cancelled after {took:.0f} s"}
-    return TimelineMark(
-        kind=MarkKind.SWAP,
+    return history.TimelineMark(
+        kind=history.MarkKind.SWAP,
         at=at,
         until=at + took,
         profile=profile,
@@ -222,15 +212,17 @@ def _swap(row: tuple[Any, ...]) -> TimelineMark:
     )
 
 
-def _kill(row: tuple[Any, ...]) -> TimelineMark:
+def _kill(row: tuple[Any, ...]) -> history.TimelineMark:
     at, profile, reason = row
-    return TimelineMark(kind=MarkKind.KILL, at=at, profile=profile, level=Level.ERROR, code="guard_kill", text=reason)
+    return history.TimelineMark(
+        kind=history.MarkKind.KILL, at=at, profile=profile, level=Level.ERROR, code="guard_kill", text=reason
+    )
 
 
-def _incident(row: tuple[Any, ...]) -> TimelineMark:
+def _incident(row: tuple[Any, ...]) -> history.TimelineMark:
     began, profile, why, ended_at, how, note = row
-    return TimelineMark(
-        kind=MarkKind.INCIDENT,
+    return history.TimelineMark(
+        kind=history.MarkKind.INCIDENT,
         at=began,
         until=ended_at,
         profile=profile,
@@ -240,9 +232,11 @@ def _incident(row: tuple[Any, ...]) -> TimelineMark:
     )
 
 
-def _notice(row: tuple[Any, ...]) -> TimelineMark:
+def _notice(row: tuple[Any, ...]) -> history.TimelineMark:
     at, level, code, text, profile = row
-    return TimelineMark(kind=MarkKind.NOTICE, at=at, profile=profile, level=Level(level), code=code, text=text)
+    return history.TimelineMark(
+        kind=history.MarkKind.NOTICE, at=at, profile=profile, level=Level(level), code=code, text=text
+    )
 
 
 _STOPS = "profile = '' AND EXISTS (SELECT 1 FROM json_each(record, '$.evict') WHERE value = :profile)"
@@ -251,7 +245,7 @@ _PERIOD = (
     " WHERE {at} >= :since AND {at} < :until AND (:profile IS NULL OR profile = :profile{stops})"
     " ORDER BY {at} DESC LIMIT :limit"
 )
-_SOURCES: tuple[tuple[str, Callable[[tuple[Any, ...]], TimelineMark]], ...] = tuple(
+_SOURCES: tuple[tuple[str, Callable[[tuple[Any, ...]], history.TimelineMark]], ...] = tuple(
     (f"SELECT {columns} FROM {table}" + _PERIOD.format(at=columns.partition(",")[0], stops=stops), parse)  # noqa: S608
     for table, columns, stops, parse in (
         ("swaps", "at, profile, cause, outcome, stage_s, failure, record", f" OR {_STOPS}", _swap),
@@ -273,23 +267,23 @@ class RecordedHistory:
         self._run = run
         self._clock = clock
 
-    async def figures(self) -> FigureList:
+    async def figures(self) -> history.FigureList:
         return await self._run(series.read_figures)  # type: ignore[no-any-return]
 
-    async def series(self, asked: SeriesQuery, period: Period) -> Series:
+    async def series(self, asked: SeriesQuery, period: Period) -> history.Series:
         read = partial(series.read_series, asked=asked, period=period, now=self._clock())
         return await self._run(read)  # type: ignore[no-any-return]
 
-    async def recent(self, asked: RecentQuery, until: float) -> RecentFigures:
+    async def recent(self, asked: RecentQuery, until: float) -> history.RecentFigures:
         return await self._run(partial(series.read_recent, asked=asked, until=until))  # type: ignore[no-any-return]
 
-    async def usage(self, asked: UsageQuery, period: Period) -> UsageReport:
+    async def usage(self, asked: UsageQuery, period: Period) -> history.UsageReport:
         return await self._run(partial(usage.read_usage, asked=asked, period=period))  # type: ignore[no-any-return]
 
-    async def requests(self, asked: PastRequestQuery, *, request_id: str | None = None) -> PastRequests:
+    async def requests(self, asked: PastRequestQuery, *, request_id: str | None = None) -> history.PastRequests:
         return await self._run(partial(read_requests, asked=asked, request_id=request_id))  # type: ignore[no-any-return]
 
-    async def marks(self, asked: MarkQuery, period: Period) -> MarkList:
+    async def marks(self, asked: MarkQuery, period: Period) -> history.MarkList:
         return await self._run(partial(read_marks, asked=asked, period=period))  # type: ignore[no-any-return]
 
 

@@ -5,15 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sparkdash.api.requests import RecentQuery, SeriesQuery
-from sparkdash.domain.history import (
-    FigureList,
-    RecentFigures,
-    RecentSeries,
-    RecordedSubject,
-    Series,
-    all_figures,
-    unit_of,
-)
+from sparkdash.domain import history
 from sparkdash.domain.node import LOCAL
 from sparkdash.store.figures import CELL, DAY_S, HOURS, MINUTES, SECONDS, TIERS, Cell, Period, choose
 
@@ -31,15 +23,16 @@ _BUCKETS = (
 )
 
 
-def read_figures(database: sqlite3.Connection) -> FigureList:
+def read_figures(database: sqlite3.Connection) -> history.FigureList:
     found = database.execute("SELECT profile, node, first, last FROM history_subjects ORDER BY profile, node")
     subjects = (
-        RecordedSubject(profile=profile, node=node, first=first, last=last) for profile, node, first, last in found
+        history.RecordedSubject(profile=profile, node=node, first=first, last=last)
+        for profile, node, first, last in found
     )
-    return FigureList(figures=all_figures(), subjects=tuple(subjects))
+    return history.FigureList(figures=history.all_figures(), subjects=tuple(subjects))
 
 
-def read_series(database: sqlite3.Connection, asked: SeriesQuery, period: Period, now: float) -> Series:
+def read_series(database: sqlite3.Connection, asked: SeriesQuery, period: Period, now: float) -> history.Series:
     """Read one figure; the answer is all gaps where nothing was recorded."""
     index, step = choose(*period, asked.points, now)
     series, profile, node = _Buckets(*period, step), asked.profile or "", asked.node or LOCAL
@@ -49,7 +42,7 @@ def read_series(database: sqlite3.Connection, asked: SeriesQuery, period: Period
     return series.answer(asked.figure, profile, node)
 
 
-def read_recent(database: sqlite3.Connection, asked: RecentQuery, until: float) -> RecentFigures:
+def read_recent(database: sqlite3.Connection, asked: RecentQuery, until: float) -> history.RecentFigures:
     """Read the last minutes of these figures, or of all, for every engine and box that has some."""
     period = until - asked.seconds, until
     subjects = {
@@ -68,7 +61,7 @@ def read_recent(database: sqlite3.Connection, asked: RecentQuery, until: float) 
             for name, cell in _cells_at(packed, places[not profile]):
                 found.setdefault((profile, node, name), []).append((start, cell))
     step = int(asked.step_s)
-    return RecentFigures(
+    return history.RecentFigures(
         begin=float(int(period[0] // step) * step),
         step_s=float(step),
         series=tuple(_recent(period, step, key, found[key]) for key in sorted(found)),
@@ -90,11 +83,13 @@ def _cells_at(packed: bytes, places: list[tuple[str, int]]) -> Iterator[tuple[st
             yield name, cell
 
 
-def _recent(period: Period, step: int, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> RecentSeries:
+def _recent(
+    period: Period, step: int, key: tuple[str, str, str], cells: list[tuple[int, Cell]]
+) -> history.RecentSeries:
     buckets = _Buckets(*period, step)
     buckets.add(cells, 1)
     profile, node, figure = key
-    return RecentSeries(figure=figure, profile=profile, node=node, mean=buckets.means())
+    return history.RecentSeries(figure=figure, profile=profile, node=node, mean=buckets.means())
 
 
 def read_increase(database: sqlite3.Connection, figure: str, since: int, until: int) -> float | None:
@@ -173,12 +168,12 @@ class _Buckets:
         cells = map(self._cells.get, range(self._number))
         return tuple(None if cell is None else float(f"{cell.mean:.5g}") for cell in cells)
 
-    def answer(self, figure: str, profile: str, node: str) -> Series:
+    def answer(self, figure: str, profile: str, node: str) -> history.Series:
         places = range(self._number)
         cells = [self._cells.get(place, _GAP) for place in places]
-        return Series.model_construct(
+        return history.Series.model_construct(
             figure=figure,
-            unit=unit_of(figure) or "",
+            unit=history.unit_of(figure) or "",
             profile=profile,
             node=node,
             since=self._since,

@@ -8,20 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from sparkdash.domain import metric
 from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
-from sparkdash.domain.metric import (
-    EngineFigures,
-    EngineSample,
-    Gpu,
-    GpuFigures,
-    Memory,
-    Metric,
-    NodeSample,
-    Sample,
-    TrafficLook,
-)
 from sparkdash.domain.node import LOCAL
 from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
@@ -101,11 +91,11 @@ class CollectorInputs:
     foreign: Callable[[], Awaitable[Mapping[ForeignContainer, set[int]]]]
     publish: Callable[[Fact], Any]
     settings: Callable[[], Settings]
-    nodes: Callable[[], dict[str, NodeSample]] = dict
+    nodes: Callable[[], dict[str, metric.NodeSample]] = dict
     """Last figures of the other nodes by name; answers at once."""
     pace_nodes: Callable[[float], None] = lambda _: None
     """Told the interval of ticks, at each tick."""
-    traffic: Callable[..., TrafficLook] | None = None
+    traffic: Callable[..., metric.TrafficLook] | None = None
     """Looks at the gateway's own count (`TrafficMeter.look`); None without a gateway."""
     listeners: Callable[[], int] = lambda: 1
     names: Callable[[Engine], MetricNames] = lambda engine: adapter(engine.kind).metrics
@@ -132,8 +122,8 @@ class Collector:
         self.totals: dict[str, EngineTotals] = {}
         """Counters of each profile's engines since the daemon started, over all restarts."""
         self._gpu: asyncio.Task[GpuReading] | None = None
-        self.gpu: GpuFigures | None = None
-        self._last_gpu: Gpu | None = None
+        self.gpu: metric.GpuFigures | None = None
+        self._last_gpu: metric.Gpu | None = None
         self._worked: frozenset[str] = frozenset()
         """Engines on several nodes that were at work at the last tick."""
         self._told: set[str] = set()
@@ -169,7 +159,7 @@ class Collector:
         if source := self._follow(name, engine):
             await source.begin()
 
-    def figures(self, name: str) -> EngineFigures | None:
+    def figures(self, name: str) -> metric.EngineFigures | None:
         """Raw figures of the engine's last answer; None without an engine, and for one without figures."""
         engine, source = self._inputs.engines().get(name), self._sources.get(name)
         return source.figures() if source and engine and identity(engine) == source.identity else None
@@ -201,9 +191,9 @@ class Collector:
         self._watch_power(reading)
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
         self._keep_gpu(reading.gpu)
-        nodes = self._taken(lambda: self._nodes(engines), dict[str, NodeSample]())
+        nodes = self._taken(lambda: self._nodes(engines), dict[str, metric.NodeSample]())
         looked = self._taken(lambda: self._passing(samples.values(), nodes), NOTHING_PASSED)
-        sample = Sample(
+        sample = metric.Sample(
             at=self._inputs.clock(),
             engines=with_gateway(
                 self._taken(lambda: self._with_link(samples, nodes, engines), samples),
@@ -221,14 +211,16 @@ class Collector:
         )
         self._inputs.publish(SampleTaken(sample=sample))
 
-    def _passing(self, samples: Iterable[EngineSample], nodes: Mapping[str, NodeSample]) -> TrafficLook:
+    def _passing(
+        self, samples: Iterable[metric.EngineSample], nodes: Mapping[str, metric.NodeSample]
+    ) -> metric.TrafficLook:
         """Have the gateway say what passes through it, and share the energy since the last tick."""
         if self._inputs.traffic is None:
             return NOTHING_PASSED
         now, others = self._monotonic(), [node.gpu for name, node in nodes.items() if name != LOCAL]
         fresh = self.gpu is not None and now - self.gpu.looked_at <= POWER_S
         power = total_power(self._last_gpu, others) if fresh else None
-        busy = any(sample.error is None and sample.get(Metric.RUNNING) for sample in samples)
+        busy = any(sample.error is None and sample.get(metric.Metric.RUNNING) for sample in samples)
         return self._inputs.traffic(now, self._inputs.clock(), power, busy=busy)
 
     async def _ask(self, engines: Mapping[str, Engine], sources: Iterable[MetricsSource]) -> None:
@@ -262,12 +254,12 @@ class Collector:
             text = f"The GPU has left its low-power state ({power.describe_gpu(reading.gpu)})."
             self._inputs.publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
-    def _keep_gpu(self, gpu: Gpu | None) -> None:
+    def _keep_gpu(self, gpu: metric.Gpu | None) -> None:
         """Keep the GPU's figures for the judgement of liveness."""
         if gpu is not None:
             self._last_gpu = gpu
             low_w = power.low_power_w(gpu.name)
-            self.gpu = GpuFigures(self._monotonic(), gpu.name, gpu.power_w, low_w, gpu.utilization)
+            self.gpu = metric.GpuFigures(self._monotonic(), gpu.name, gpu.power_w, low_w, gpu.utilization)
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
         for name, source in list(self._sources.items()):
@@ -293,7 +285,7 @@ class Collector:
         done, self._gpu = self._gpu, None
         return done.result()
 
-    def _memory(self, reading: GpuReading) -> Memory:
+    def _memory(self, reading: GpuReading) -> metric.Memory:
         known = self.pids
         held = {
             name: self._inputs.reader.engine_bytes(known[name], reading) if name in known else None
@@ -308,13 +300,16 @@ class Collector:
     def _reserve(self) -> int:
         return int(self._inputs.settings().reserve_gib * GIB)
 
-    def _nodes(self, engines: Mapping[str, Engine]) -> dict[str, NodeSample]:
+    def _nodes(self, engines: Mapping[str, Engine]) -> dict[str, metric.NodeSample]:
         self._inputs.pace_nodes(self._cadence())
         return derive.with_reserve(derive.by_profile(self._inputs.nodes(), engines), self._reserve())
 
     def _with_link(
-        self, samples: dict[str, EngineSample], nodes: Mapping[str, NodeSample], engines: Mapping[str, Engine]
-    ) -> dict[str, EngineSample]:
+        self,
+        samples: dict[str, metric.EngineSample],
+        nodes: Mapping[str, metric.NodeSample],
+        engines: Mapping[str, Engine],
+    ) -> dict[str, metric.EngineSample]:
         before, self._worked = self._worked, derive.working(engines, samples)
         return derive.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
 

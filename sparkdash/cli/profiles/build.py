@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import (
-    LiveLine,
-    ask_or_refuse,
-    print_json,
-    print_json_line,
-    print_note,
-    print_text,
-    terminal_width,
-)
+from sparkdash.cli import output
 from sparkdash.cli.parameters import AsJson, ProfileName, Yes
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.units import DASH, GIB, duration, gib, percent, size
@@ -50,7 +42,7 @@ def build(profile: ProfileName, dry_run: DryRun = False, yes: Yes = False, as_js
     try:
         asyncio.run(_build(profile, dry_run=dry_run, yes=yes, as_json=as_json))
     except KeyboardInterrupt:
-        print_note("Interrupted; nothing is left running. The finished steps are kept: run the command again.")
+        output.print_note("Interrupted; nothing is left running. The finished steps are kept: run the command again.")
         raise
 
 
@@ -70,7 +62,7 @@ async def _build(name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if dry_run or current:
         return
     if not yes:
-        ask_or_refuse("Fetch and build this?", _unconfirmed(job))
+        output.ask_or_refuse("Fetch and build this?", _unconfirmed(job))
     await _run(job, box, as_json=as_json)
     with suppress(SparkdashError), Client() as client:  # a daemon may try it again; without one nobody is told
         client.release(profile=found.name)
@@ -84,7 +76,9 @@ def _next(found: Profile) -> None:
 
     home = load_settings().hf_home.expanduser()
     whole = all(find_weights(ref, home).here for ref in found.weights)
-    print_note(f"Next: `sparkdash {'use' if whole else 'pull'} {found.name}`{'' if whole else ' fetches the weights'}.")
+    output.print_note(
+        f"Next: `sparkdash {'use' if whole else 'pull'} {found.name}`{'' if whole else ' fetches the weights'}."
+    )
 
 
 def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: bool) -> None:
@@ -95,16 +89,16 @@ def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: boo
         facts = {name: getattr(job, name) for name in ("image", "profile", "digest")}
         build = {"build": job.build.model_dump(mode="json"), "folder": str(job.folder), "current": current}
         document = {"builds": [facts | build | {"command": shlex.join(build_command(job))}], "box": asdict(box)}
-        return print_json(document) if dry_run else print_json_line(document)
+        return output.print_json(document) if dry_run else output.print_json_line(document)
     facts = {"earlier": "a build that was interrupted or failed; its finished steps are kept"}
     shown = [*build_facts(job), *(facts.items() if is_interrupted(job.image) else ())]
     disk, memory = f"{gib(box.free_disk)} of disk free in {box.images}", f"{gib(box.available)} of memory available"
     lines = [job.image]
     for label, text in (*shown, ("this box", f"{disk}; {memory}")):
-        lines += wrap_beside_label(f"  {label:<{LABEL}}", text, terminal_width())
-    print_text("\n".join(lines))
+        lines += wrap_beside_label(f"  {label:<{LABEL}}", text, output.terminal_width())
+    output.print_text("\n".join(lines))
     if current:
-        print_text(f"{job.image} is here and up to date.")
+        output.print_text(f"{job.image} is here and up to date.")
     return None
 
 
@@ -138,7 +132,7 @@ def _unconfirmed(job: BuildJob) -> AdmissionError:
 async def _run(job: BuildJob, box: Box, *, as_json: bool) -> None:
     from sparkdash.host.podman.image_build import BuiltImage, build_image
 
-    line = LiveLine()
+    line = output.LiveLine()
     try:
         async with aclosing(build_image(job, box)) as steps:
             async for step in steps:
@@ -146,7 +140,7 @@ async def _run(job: BuildJob, box: Box, *, as_json: bool) -> None:
                     line.clear()
                     _report(step, as_json=as_json)
                 elif as_json:
-                    print_json_line(asdict(step) | {"fraction": step.fraction})
+                    output.print_json_line(asdict(step) | {"fraction": step.fraction})
                 else:
                     line.draw(step_text(step), step_text(step))
     finally:
@@ -165,7 +159,7 @@ def _report(made: BuiltImage, *, as_json: bool) -> None:
     if as_json:
         facts = {name: getattr(made.image, name) for name in ("id", "size", "architecture", "provenance")}
         end = {"log": str(made.log), "took_s": round(made.took_s, 1), "done": True}
-        print_json_line({"image": made.image.name, **facts, **end})
+        output.print_json_line({"image": made.image.name, **facts, **end})
     else:
         took = duration(made.took_s)
-        print_text(f"{made.image.name} is built, {size(made.image.size)}, after {took}. Log: {made.log}")
+        output.print_text(f"{made.image.name} is built, {size(made.image.size)}, after {took}. Log: {made.log}")

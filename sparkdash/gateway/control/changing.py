@@ -4,28 +4,12 @@ import asyncio
 import time
 from functools import partial
 
+from sparkdash.api import requests
 from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
-from sparkdash.api.requests import (
-    ExtendBody,
-    LeaseBody,
-    NoParameters,
-    PastRequestQuery,
-    PullBody,
-    ReleaseBody,
-    ReplayBody,
-    RequestId,
-    RunName,
-    SettingBody,
-    ShutdownBody,
-    StartRunBody,
-    StopBody,
-    ToggleBody,
-    UseBody,
-)
-from sparkdash.domain import request as requests
 from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
 from sparkdash.domain.history import Replay
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.reading import captured_request, profile_list
@@ -45,7 +29,7 @@ from sparkdash.gateway.relay.admitted import meant_profile
 from sparkdash.gateway.relay.replay import is_redacted, replay_request, replayed_route, wants_stream
 
 
-async def replay(call: ControlCall, body: ReplayBody) -> Replay:
+async def replay(call: ControlCall, body: requests.ReplayBody) -> Replay:
     """Plan a replay; with `begin` carry it out, and answer when it has ended. A caller that leaves ends it."""
     deps = call.deps
     await deps.refresh()
@@ -73,16 +57,16 @@ async def replay(call: ControlCall, body: ReplayBody) -> Replay:
     return planned.replace(answer=done.row, match=done.match)
 
 
-async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:
+async def _row(deps: Deps, kept: CapturedRequest) -> Request | None:
     """Return the row of the captured request, from the snapshot or the recorded past."""
     found = next((one for one in deps.bus.snapshot.recent if one.id == kept.id), None)
     if found is not None or deps.history is None:
         return found
-    page = await deps.history.requests(PastRequestQuery(limit=1), request_id=kept.id)
+    page = await deps.history.requests(requests.PastRequestQuery(limit=1), request_id=kept.id)
     return next(iter(page.requests), None)
 
 
-async def use(call: ControlCall, body: UseBody) -> Plan:
+async def use(call: ControlCall, body: requests.UseBody) -> Plan:
     """Begin to make a profile resident."""
     deps = call.deps
     call.admit_holder()
@@ -91,7 +75,7 @@ async def use(call: ControlCall, body: UseBody) -> Plan:
     return await deps.supervisor.use(name, cause=SwapCause(body.cause))
 
 
-async def stop(call: ControlCall, body: StopBody) -> Done:
+async def stop(call: ControlCall, body: requests.StopBody) -> Done:
     """Stop one engine, or all; who holds the lease does so to measure."""
     held, token = call.deps.exclusive.held, call.exchange.head.token
     measures = held is not None and token is not None and held.by(token)
@@ -100,31 +84,31 @@ async def stop(call: ControlCall, body: StopBody) -> Done:
     return Done()
 
 
-async def release(call: ControlCall, body: ReleaseBody) -> Done:
+async def release(call: ControlCall, body: requests.ReleaseBody) -> Done:
     """Let a parked profile, or all, be tried again."""
     await call.deps.supervisor.release(body.profile)
     return Done()
 
 
-async def extend_load(call: ControlCall, body: ExtendBody) -> Done:
+async def extend_load(call: ControlCall, body: requests.ExtendBody) -> Done:
     """Let a load that stands still go on for its whole limit."""
     await call.deps.supervisor.extend_load(body.profile)
     return Done()
 
 
-async def cancel(call: ControlCall, _body: NoParameters) -> Done:
+async def cancel(call: ControlCall, _body: requests.NoParameters) -> Done:
     """Cancel every swap under way."""
     await call.deps.supervisor.cancel()
     return Done()
 
 
-async def cancel_request(call: ControlCall, asked: RequestId) -> Done:
+async def cancel_request(call: ControlCall, asked: requests.RequestId) -> Done:
     """End one request."""
     call.deps.running.cancel(asked.request_id)
     return Done()
 
 
-async def toggle(call: ControlCall, body: ToggleBody) -> TogglePair:
+async def toggle(call: ControlCall, body: requests.ToggleBody) -> TogglePair:
     """Set the A/B pair, and flip."""
     deps = call.deps
     if body.flip:
@@ -170,12 +154,12 @@ SOCKET_ONLY = frozenset(
 shorten the past."""
 
 
-async def settings(call: ControlCall, _asked: NoParameters) -> SettingList:
+async def settings(call: ControlCall, _asked: requests.NoParameters) -> SettingList:
     """List every setting with its value, default and meaning."""
     return await call.deps.settings_list()
 
 
-async def change_setting(call: ControlCall, body: SettingBody) -> SettingList:
+async def change_setting(call: ControlCall, body: requests.SettingBody) -> SettingList:
     """Write one value into config.toml, whose comments stay; a value that is not valid changes nothing."""
     if body.key[0] in SOCKET_ONLY and not call.exchange.head.unix:
         raise AdmissionError(
@@ -187,25 +171,25 @@ async def change_setting(call: ControlCall, body: SettingBody) -> SettingList:
     return await call.deps.change_setting(body)
 
 
-async def pull(call: ControlCall, body: PullBody) -> StreamedAnswer:
+async def pull(call: ControlCall, body: requests.PullBody) -> StreamedAnswer:
     """Stream the progress of a pull."""
     call.deps.catalog().find(body.profile)
     return StreamedAnswer(EVENTS, encode_pull(call.deps.supervisor.pull(body.profile)))
 
 
-async def reload(call: ControlCall, _body: NoParameters) -> ProfileList:
+async def reload(call: ControlCall, _body: requests.NoParameters) -> ProfileList:
     """Read the profiles again, and list them."""
     await call.deps.reload()
     return profile_list(call.deps)
 
 
-async def shutdown(call: ControlCall, body: ShutdownBody) -> Done:
+async def shutdown(call: ControlCall, body: requests.ShutdownBody) -> Done:
     """End the daemon after this answer."""
     call.after_answer = partial(call.deps.shutdown, body.engines == "stop")
     return Done()
 
 
-async def lease(call: ControlCall, body: LeaseBody) -> LeaseGranted:
+async def lease(call: ControlCall, body: requests.LeaseBody) -> LeaseGranted:
     """Take the exclusive lease, or renew it, and show the progress of the run."""
     deps = call.deps
     if body.token is None:
@@ -220,7 +204,7 @@ async def lease(call: ControlCall, body: LeaseBody) -> LeaseGranted:
     return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
 
-async def end_lease(call: ControlCall, _asked: NoParameters) -> Done:
+async def end_lease(call: ControlCall, _asked: requests.NoParameters) -> Done:
     """End the lease; a token that does not hold it is ignored."""
     if call.deps.exclusive.release(call.exchange.head.token or ""):
         _forget_run(call.deps)
@@ -233,7 +217,7 @@ def _forget_run(deps: Deps) -> None:
         deps.bus.publish(MeasuringChanged(measuring=None))
 
 
-async def end_measuring(call: ControlCall, _body: NoParameters) -> Done:
+async def end_measuring(call: ControlCall, _body: requests.NoParameters) -> Done:
     """Ask the run that is measured to stop."""
     deps = call.deps
     deps.exclusive.end()
@@ -242,21 +226,23 @@ async def end_measuring(call: ControlCall, _body: NoParameters) -> Done:
     return Done()
 
 
-async def resume_run(call: ControlCall, asked: RunName) -> Done:
+async def resume_run(call: ControlCall, asked: requests.RunName) -> Done:
     """Resume a run in a process of its own."""
     call.deps.exclusive.only()
     await required(call.deps.resume, *NO_BENCH)(asked.run)
     return Done()
 
 
-async def start_run(call: ControlCall, body: StartRunBody) -> BenchPlan:
+async def start_run(call: ControlCall, body: requests.StartRunBody) -> BenchPlan:
     """Plan a run; with `begin` measure it in a process of its own, unless another run is measured."""
     deps = call.deps
     begin_run = required(deps.start_run, *NO_BENCH)
     if body.begin:
         deps.exclusive.only()
     find = deps.catalog().find
-    return await begin_run(StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]}))
+    return await begin_run(
+        requests.StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]})
+    )
 
 
 HANDLERS = by_row(

@@ -3,22 +3,8 @@
 import asyncio
 import re
 
+from sparkdash.api import requests
 from sparkdash.api.answers import CapturedText, ProfileList
-from sparkdash.api.requests import (
-    DoctorQuery,
-    FeedPosition,
-    IncidentQuery,
-    LogQuery,
-    MarkQuery,
-    NoParameters,
-    PastRequestQuery,
-    ProfileName,
-    RecentQuery,
-    RequestId,
-    RunName,
-    SeriesQuery,
-    UsageQuery,
-)
 from sparkdash.domain.engine import IncidentList, summarize_repairs
 from sparkdash.domain.history import FigureList, MarkList, PastRequests, RecentFigures, Series, UsageReport, all_figures
 from sparkdash.domain.images import Inventory
@@ -41,13 +27,13 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""
 
 
-async def state(call: ControlCall, _asked: NoParameters) -> Snapshot:
+async def state(call: ControlCall, _asked: requests.NoParameters) -> Snapshot:
     """Return the whole state, with ages counted to now. A poll counts as a listener for 15 s."""
     call.deps.bus.note_poll()
     return call.deps.bus.snapshot.replace(at=call.deps.clock())
 
 
-async def events(call: ControlCall, asked: FeedPosition) -> None:
+async def events(call: ControlCall, asked: requests.FeedPosition) -> None:
     """Stream a snapshot, then each fact with its number."""
     told = call.exchange.head.headers.get(b"last-event-id")
     heard = int(told) if told and _EVENT_ID.fullmatch(told) else None
@@ -55,19 +41,19 @@ async def events(call: ControlCall, asked: FeedPosition) -> None:
     await serve_feed(call.deps.bus, call.deps.event_encoder, call.exchange, since, holds=call.key_holds)
 
 
-async def profiles(call: ControlCall, _asked: NoParameters) -> ProfileList:
+async def profiles(call: ControlCall, _asked: requests.NoParameters) -> ProfileList:
     """Read the profile files again where they changed, and list them."""
     await call.deps.refresh()
     return profile_list(call.deps)
 
 
-async def profile(call: ControlCall, asked: ProfileName) -> Profile:
+async def profile(call: ControlCall, asked: requests.ProfileName) -> Profile:
     """Return one profile, with secrets masked."""
     await call.deps.refresh()
     return redact_profile(call.deps.catalog().find(asked.name))
 
 
-async def plan(call: ControlCall, asked: ProfileName) -> Plan:
+async def plan(call: ControlCall, asked: requests.ProfileName) -> Plan:
     """Say what `use` would evict, whether the profile fits, and how long it takes."""
     deps = call.deps
     await deps.refresh()
@@ -75,7 +61,7 @@ async def plan(call: ControlCall, asked: ProfileName) -> Plan:
     return await deps.supervisor.plan(name)
 
 
-async def incidents(call: ControlCall, asked: IncidentQuery) -> IncidentList:
+async def incidents(call: ControlCall, asked: requests.IncidentQuery) -> IncidentList:
     """List incidents, of all profiles or of one."""
     kept = call.deps.supervisor.incidents()
     found = kept.incidents
@@ -86,36 +72,36 @@ async def incidents(call: ControlCall, asked: IncidentQuery) -> IncidentList:
     return kept.replace(incidents=found[: asked.limit])
 
 
-async def inventory(call: ControlCall, _asked: NoParameters) -> Inventory:
+async def inventory(call: ControlCall, _asked: requests.NoParameters) -> Inventory:
     """Look for the image and the weights of each profile."""
     deps = call.deps
     await deps.refresh()
     return await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
 
 
-async def memory(call: ControlCall, _asked: NoParameters) -> MemoryAccount:
+async def memory(call: ControlCall, _asked: requests.NoParameters) -> MemoryAccount:
     """Account for every byte of the memory; takes up to a second."""
     hint = "Without a demo, `sparkdash memory` shows who holds this box's memory."
     return await required(call.deps.memory, "The demo's memory is simulated.", "no_memory_account", hint)()
 
 
-async def doctor(call: ControlCall, asked: DoctorQuery) -> Diagnosis:
+async def doctor(call: ControlCall, asked: requests.DoctorQuery) -> Diagnosis:
     """Run the checks of `sparkdash doctor` on this box; takes seconds."""
     hint = "`sparkdash doctor` examines this one."
     return await required(call.deps.examine, "The demo's box is simulated.", "no_doctor", hint)(asked.check or ())
 
 
-async def measured_runs(call: ControlCall, _asked: NoParameters) -> bytes:
+async def measured_runs(call: ControlCall, _asked: requests.NoParameters) -> bytes:
     """List the measured runs, as `sparkdash bench show --json` writes them."""
     return await required(call.deps.runs, *NO_BENCH)(None)
 
 
-async def run_report(call: ControlCall, asked: RunName) -> bytes:
+async def run_report(call: ControlCall, asked: requests.RunName) -> bytes:
     """Return the report of one run, as `sparkdash bench show --json` writes it."""
     return await required(call.deps.runs, *NO_BENCH)(asked.run)
 
 
-async def logs(call: ControlCall, asked: LogQuery) -> StreamedAnswer:
+async def logs(call: ControlCall, asked: requests.LogQuery) -> StreamedAnswer:
     """Stream the log of an engine, also after its container is gone."""
     lines = call.deps.supervisor.logs(asked.name, tail=asked.tail, follow=asked.follow)
     return StreamedAnswer(TEXT, encode_lines(lines, call.key_holds))
@@ -130,7 +116,9 @@ HOUR_S = 3600.0
 DAY_S = 86400.0
 
 
-def _within(asked: SeriesQuery | UsageQuery | MarkQuery, now: float, length_s: float) -> tuple[float, float]:
+def _within(
+    asked: requests.SeriesQuery | requests.UsageQuery | requests.MarkQuery, now: float, length_s: float
+) -> tuple[float, float]:
     """Return begin and end; without `until` now, without `since` `length_s` before the end."""
     end = now if asked.until is None else asked.until
     begin = max(end - length_s, 0.0) if asked.since is None else asked.since
@@ -139,36 +127,36 @@ def _within(asked: SeriesQuery | UsageQuery | MarkQuery, now: float, length_s: f
     return begin, end
 
 
-async def history_figures(call: ControlCall, _asked: NoParameters) -> FigureList:
+async def history_figures(call: ControlCall, _asked: requests.NoParameters) -> FigureList:
     """List the figures, and the engines and boxes that have records of them."""
     return await _history(call).figures()
 
 
-async def history_series(call: ControlCall, asked: SeriesQuery) -> Series:
+async def history_series(call: ControlCall, asked: requests.SeriesQuery) -> Series:
     """Read one figure of a profile's engine, or without a profile of the box: minimum, mean and maximum by bucket."""
     history = _history(call)
     _known(asked.figure)
     return await history.series(asked, _within(asked, call.deps.clock(), HOUR_S))
 
 
-async def history_recent(call: ControlCall, asked: RecentQuery) -> RecentFigures:
+async def history_recent(call: ControlCall, asked: requests.RecentQuery) -> RecentFigures:
     """Read figures of all engines and of the box over the last minutes."""
     for name in asked.figure or ():
         _known(name)
     return await _history(call).recent(asked, call.deps.clock())
 
 
-async def history_usage(call: ControlCall, asked: UsageQuery) -> UsageReport:
+async def history_usage(call: ControlCall, asked: requests.UsageQuery) -> UsageReport:
     """Add up the requests of a period: tokens, errors, waits, and quantiles within 1 %."""
     return await _history(call).usage(asked, _within(asked, call.deps.clock(), DAY_S))
 
 
-async def history_requests(call: ControlCall, asked: PastRequestQuery) -> PastRequests:
+async def history_requests(call: ControlCall, asked: requests.PastRequestQuery) -> PastRequests:
     """List ended requests: figures and names, never content."""
     return await _history(call).requests(asked)
 
 
-async def history_marks(call: ControlCall, asked: MarkQuery) -> MarkList:
+async def history_marks(call: ControlCall, asked: requests.MarkQuery) -> MarkList:
     """List the events of a period, oldest first."""
     return await _history(call).marks(asked, _within(asked, call.deps.clock(), DAY_S))
 
@@ -204,7 +192,7 @@ async def captured_request(deps: Deps, request_id: str) -> CapturedRequest:
     )
 
 
-async def request_text(call: ControlCall, asked: RequestId) -> CapturedText:
+async def request_text(call: ControlCall, asked: requests.RequestId) -> CapturedText:
     """Return the body of a captured request, and its answer."""
     kept = await captured_request(call.deps, asked.request_id)
     return CapturedText(request=kept.id, body=kept.body, answer=kept.answer)

@@ -20,15 +20,7 @@ from sparkdash.errors import HostError
 from sparkdash.host import kernel_figures, meminfo
 from sparkdash.host.box import GpuReading
 from sparkdash.host.command import run_command
-from sparkdash.host.memory.account_division import (
-    KnownOwners,
-    MemoryFigures,
-    Owner,
-    ProcessMemory,
-    container_id,
-    divide_memory,
-    owners,
-)
+from sparkdash.host.memory import account_division as division
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.thread import in_thread
@@ -72,7 +64,7 @@ async def account_for_memory(sources: Sources) -> MemoryAccount:
     running = await _our_containers(sources)
     reading = await _gpu(sources)
     read = await _limited(lambda: _read(sources.proc), TABLE_S)
-    known = KnownOwners(
+    known = division.KnownOwners(
         engines={pid: profile for profile, pids in sources.engines.items() for pid in pids},
         containers=await _docker_containers(read.processes) | {info.id: named for info, named in running},
         mains={info.pid: named for info, named in running if info.pid},
@@ -92,7 +84,7 @@ async def account_for_memory(sources: Sources) -> MemoryAccount:
         gpu_memory=_where(reading, read.meminfo["MemTotal"], sources.proc),
     )
     # Thousands of processes take some ten milliseconds.
-    return await in_thread(lambda: divide_memory(replace(figures, owners=owners(processes, known))))
+    return await in_thread(lambda: division.divide_memory(replace(figures, owners=division.owners(processes, known))))
 
 
 async def _limited(work: Callable[[], T], limit_s: float) -> T:
@@ -103,15 +95,15 @@ async def _limited(work: Callable[[], T], limit_s: float) -> T:
         raise HostError(f"/proc was not read within {limit_s:g} s.", code="memory_unread", hint="Try again.") from None
 
 
-def _read(proc: Path) -> MemoryFigures:
+def _read(proc: Path) -> division.MemoryFigures:
     """Read the kernel's figures right after those of the processes, so that they agree."""
     meminfo.read_memory(proc)  # raises without the needed figures
     processes, unreadable = read_processes(proc)
     kernel = kernel_figures.read_meminfo(str(proc))
-    return MemoryFigures(at=time.time(), meminfo=kernel, processes=processes, unreadable=unreadable)
+    return division.MemoryFigures(at=time.time(), meminfo=kernel, processes=processes, unreadable=unreadable)
 
 
-def read_processes(root: Path = PROC) -> tuple[tuple[ProcessMemory, ...], int]:
+def read_processes(root: Path = PROC) -> tuple[tuple[division.ProcessMemory, ...], int]:
     """Read all processes with memory of their own; return them with the number that this user may not read."""
     found, unreadable = [], 0
     for pid in [int(name) for name in os.listdir(root) if name.isdigit()]:  # noqa: PTH208 - thousands of Path objects
@@ -126,14 +118,14 @@ def read_processes(root: Path = PROC) -> tuple[tuple[ProcessMemory, ...], int]:
     return tuple(found), unreadable
 
 
-def _process(pid: int, folder: str) -> ProcessMemory | None:
+def _process(pid: int, folder: str) -> division.ProcessMemory | None:
     fields = dict(_FIELDS.findall(_text(f"{folder}/status")))
     if b"RssAnon" not in fields:  # a kernel thread, or a zombie
         return None
     groups = b""
     with suppress(OSError):
         groups = _text(f"{folder}/cgroup")
-    return ProcessMemory(
+    return division.ProcessMemory(
         pid,
         parent=int(fields.get(b"PPid", b"0")),
         name=fields.get(b"Name", b"").decode(errors="replace"),
@@ -165,7 +157,7 @@ def _users(passwd: Path) -> dict[int, str]:
     return {int(row[2]): row[0] for row in rows if len(row) > 2 and row[2].isdecimal()}
 
 
-def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[int, str]:
+def script_names(processes: Iterable[division.ProcessMemory], proc: Path = PROC) -> dict[int, str]:
     """Names of large Python processes with the script or module that they run, by pid; never an argument."""
     found = {}
     for one in processes:
@@ -179,7 +171,7 @@ def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[
     return found
 
 
-async def _our_containers(sources: Sources) -> list[tuple[ContainerInfo, Owner]]:
+async def _our_containers(sources: Sources) -> list[tuple[ContainerInfo, division.Owner]]:
     """Running containers of our own runtime; none while it does not answer."""
     try:
         async with asyncio.timeout(RUNTIME_S):
@@ -190,16 +182,16 @@ async def _our_containers(sources: Sources) -> list[tuple[ContainerInfo, Owner]]
     return [(each, _named(each, name, owner)) for each in found if each.state is ContainerState.RUNNING]
 
 
-def _named(found: ContainerInfo, runtime: str, owner: str) -> Owner:
+def _named(found: ContainerInfo, runtime: str, owner: str) -> division.Owner:
     profile = found.labels.get(LABEL_PROFILE)
     if profile is not None and found.labels.get(LABEL_OWNER) == owner:
-        return Owner(Holder.ENGINE, profile)
-    return Owner(Holder.CONTAINER, found.name, runtime=runtime, image=found.image)
+        return division.Owner(Holder.ENGINE, profile)
+    return division.Owner(Holder.CONTAINER, found.name, runtime=runtime, image=found.image)
 
 
-async def _docker_containers(processes: Iterable[ProcessMemory]) -> dict[str, Owner]:
+async def _docker_containers(processes: Iterable[division.ProcessMemory]) -> dict[str, division.Owner]:
     """Containers of docker by id, where a process runs in one."""
-    found = (container_id(one.cgroup) for one in processes)
+    found = (division.container_id(one.cgroup) for one in processes)
     if not any(told and told[0] == "docker" for told in found):
         return {}
     try:
@@ -207,7 +199,11 @@ async def _docker_containers(processes: Iterable[ProcessMemory]) -> dict[str, Ow
     except OSError:  # not installed, or hanging: TimeoutError is an OSError
         return {}
     rows = [line.split("\t") for line in done.out.splitlines()]
-    return {row[0]: Owner(Holder.CONTAINER, row[1], runtime="docker", image=row[2]) for row in rows if len(row) == 3}
+    return {
+        row[0]: division.Owner(Holder.CONTAINER, row[1], runtime="docker", image=row[2])
+        for row in rows
+        if len(row) == 3
+    }
 
 
 async def _gpu(sources: Sources) -> GpuReading:

@@ -21,25 +21,8 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.agent.engine_processes import is_held
-from sparkdash.nodes.cluster.group_end import (
-    FirstEnd,
-    TellLink,
-    WatchLink,
-    held_rank_of,
-    link_loss_of,
-    wait_for_first_end,
-)
+from sparkdash.nodes.cluster import group_end, groups
 from sparkdash.nodes.cluster.group_logs import GroupLogs
-from sparkdash.nodes.cluster.groups import (
-    EngineGroup,
-    EngineMembers,
-    Listing,
-    Member,
-    alone,
-    group_containers,
-    labelled,
-    members_of,
-)
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, NodeRuntimes, naming, placed_on
 from sparkdash.nodes.cluster.removal import GroupStop, NodeUpkeep, PendingRemoval, PendingRemovals, merged
 
@@ -101,13 +84,13 @@ class ClusterRuntime:
         self._owner = owner
         self._pending = pending
         self._silent_s = silent_s
-        self._engines: dict[str, EngineMembers] = {}
+        self._engines: dict[str, groups.EngineMembers] = {}
         """Engines that this daemon started or found, by head; orphans too, until they are stopped."""
         self._starting: Counter[str] = Counter()
-        self._ends: dict[str, FirstEnd] = {}
-        self.watch_link: WatchLink = lambda _nodes: None
+        self._ends: dict[str, group_end.FirstEnd] = {}
+        self.watch_link: group_end.WatchLink = lambda _nodes: None
         """Finds the link between the nodes of an engine, to be looked at while it runs."""
-        self.on_link: TellLink = lambda _head, _fault, _left_s: None
+        self.on_link: group_end.TellLink = lambda _head, _fault, _left_s: None
         """Told when that link is down, and when it is back."""
         self.held: Callable[[str], Collection[str]] = lambda _node: ()
         """Names the containers on another node of which a process is held."""
@@ -144,7 +127,7 @@ class ClusterRuntime:
         Raises:
             HostError: as the node's runtime; names the node where it is not this box.
         """
-        engine = members_of(spec)
+        engine = groups.members_of(spec)
         self._ends.pop(spec.name, None)
         if engine.is_local:
             started = await self._local.start(spec)
@@ -161,22 +144,22 @@ class ClusterRuntime:
             self._engines.pop(spec.name, None)
             raise
 
-    async def _start_all(self, spec: ContainerSpec, engine: EngineMembers) -> ContainerInfo:
-        begun: list[Member] = []
+    async def _start_all(self, spec: ContainerSpec, engine: groups.EngineMembers) -> ContainerInfo:
+        begun: list[groups.Member] = []
         try:
             if engine.head_node != LOCAL:
                 with naming(engine.head_node):
                     await self._others.forward(engine.head_node, spec.port)
                     await refuse_taken_port(engine.head_node, spec.port)
             for part in (*spec.workers, spec):
-                started = await self._start_one(spec.name, labelled(part, spec, engine, self._owner), begun)
+                started = await self._start_one(spec.name, groups.labelled(part, spec, engine, self._owner), begun)
         except BaseException:
             await asyncio.shield(self._stopping.undo(engine, begun))
             raise
         return started
 
-    async def _start_one(self, head: str, part: ContainerSpec, begun: list[Member]) -> ContainerInfo:
-        member = Member(head, part.node, part.name)
+    async def _start_one(self, head: str, part: ContainerSpec, begun: list[groups.Member]) -> ContainerInfo:
+        member = groups.Member(head, part.node, part.name)
         if part.node != LOCAL:
             begun.append(member)  # before the try: a node that falls silent never says whether the container was made
         self._starting[part.node] += 1
@@ -210,7 +193,7 @@ class ClusterRuntime:
         """List engines by their heads, and workers that belong to none; without the owner's label only this box's."""
         if labels.get(LABEL_OWNER) != self._owner or not self._others.states:
             return await self._local.containers(labels)
-        grouped = group_containers(await self._listed(), self._engines)
+        grouped = groups.group_containers(await self._listed(), self._engines)
         await self._pending.add(*map(_removal_of, grouped.doubles))
         found = [each for group in grouped.engines if (each := await self._taken_in(group))]
         found += [orphan for orphan in grouped.orphans if await self._taken_as_engine(orphan)]
@@ -222,10 +205,10 @@ class ClusterRuntime:
             await self._pending.add(_removal_of(orphan))
             self.upkeep.look_soon(orphan.node)
             return False
-        self._engines[orphan.name] = alone(orphan.node, orphan.name)
+        self._engines[orphan.name] = groups.alone(orphan.node, orphan.name)
         return True
 
-    async def _listed(self) -> Listing:
+    async def _listed(self) -> groups.Listing:
         """List our containers on all nodes; a reachable node that did not answer is asked again soon."""
         listing = await self._runtimes.list_all(self._owner)
         for node, seen in listing.items():
@@ -233,7 +216,7 @@ class ClusterRuntime:
                 self.upkeep.look_soon(node)
         return listing
 
-    async def _taken_in(self, group: EngineGroup) -> ContainerInfo | None:
+    async def _taken_in(self, group: groups.EngineGroup) -> ContainerInfo | None:
         """Note the engine and forward its port; None when the port cannot be forwarded now."""
         head, engine = group.head, group.members
         if engine.head_node != LOCAL and engine.port is not None and group.state is ContainerState.RUNNING:
@@ -280,9 +263,9 @@ class ClusterRuntime:
             return await self._local.wait(name)
         losses = []
         if len(engine.members) > 1:
-            losses.append(link_loss_of(self._runtimes, engine, self.watch_link, self.on_link, self._silent_s))
-            losses.append(held_rank_of(engine, self._is_held))
-        first = await wait_for_first_end(self._runtimes, engine, self._find, self._silent_s, *losses)
+            losses.append(group_end.link_loss_of(self._runtimes, engine, self.watch_link, self.on_link, self._silent_s))
+            losses.append(group_end.held_rank_of(engine, self._is_held))
+        first = await group_end.wait_for_first_end(self._runtimes, engine, self._find, self._silent_s, *losses)
         if len(engine.members) > 1:
             self._ends[name] = first
         return first.code
@@ -296,14 +279,14 @@ class ClusterRuntime:
         found = await asyncio.gather(*(self._local.pids(each) for each in here))
         return set().union(*found)
 
-    async def _is_held(self, member: Member) -> bool:
+    async def _is_held(self, member: groups.Member) -> bool:
         if member.node != LOCAL:
             return member.container in self.held(member.node)
         with suppress(HostError):
             return any(map(is_held, await self._local.pids(member.container or member.head)))
         return False
 
-    async def _find(self, member: Member) -> str | None:
+    async def _find(self, member: groups.Member) -> str | None:
         """Find the container of a member that was not seen yet, as its node was silent."""
         if member.container is not None:
             return member.container

@@ -5,15 +5,7 @@ Rule: the bar spans the whole swap and never falls; the stage's own share stands
 
 from collections.abc import Sequence
 
-from sparkdash.domain.phrases import (
-    estimate_text,
-    heard_text,
-    past_stages,
-    stage_text,
-    still_text,
-    time_left,
-    wait_text,
-)
+from sparkdash.domain import phrases
 from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter
@@ -93,8 +85,8 @@ def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
 
 def _bar(swap: Swap, width: int) -> Line:
     cells = min(METER, width // 2)
-    stage = styled(stage_text(swap), Style.PLAIN) if swap.progress else EMPTY
-    past = styled(past_stages(swap), Style.DIM)
+    stage = styled(phrases.stage_text(swap), Style.PLAIN) if swap.progress else EMPTY
+    past = styled(phrases.past_stages(swap), Style.DIM)
     stage += GAP + past if past and cells + len(" 100 %    ") + length(stage + past) <= width else EMPTY
     if swap.fraction is None:
         return styled("─" * cells, Style.FAINT) + styled("  ") + (stage or styled("no estimate yet", Style.DIM))
@@ -114,12 +106,14 @@ def _times(swap: Swap, view: View, width: int) -> Line:
 
 
 def _outlook(swap: Swap, view: View) -> Line:
-    rest = time_left(swap, view.now)
+    rest = phrases.time_left(swap, view.now)
     if swap.still_since is not None:
-        return styled(f"stalled: {still_text(swap, view.now)}", Style.WARN)
+        return styled(f"stalled: {phrases.still_text(swap, view.now)}", Style.WARN)
     if rest is None:
-        return styled(estimate_text(swap, view.now) if swap.reads_s else "first load here: no estimate", Style.DIM)
-    return styled(estimate_text(swap, view.now), Style.STRONG if rest.s or rest.high_s else Style.WARN)
+        return styled(
+            phrases.estimate_text(swap, view.now) if swap.reads_s else "first load here: no estimate", Style.DIM
+        )
+    return styled(phrases.estimate_text(swap, view.now), Style.STRONG if rest.s or rest.high_s else Style.WARN)
 
 
 def _learned(swap: Swap, room: int) -> Line:
@@ -134,10 +128,10 @@ def _learned(swap: Swap, room: int) -> Line:
 
 
 def _log(swap: Swap, view: View) -> Line:
-    if waits := wait_text(swap, view.now):
+    if waits := phrases.wait_text(swap, view.now):
         return styled(waits, Style.PLAIN)
     detail = swap.progress.detail if swap.progress else ""
-    heard = heard_text(swap, view.now).removeprefix("last line ")
+    heard = phrases.heard_text(swap, view.now).removeprefix("last line ")
     label = f"log, {heard}  " if heard else "log "
     return styled(label, Style.DIM) + (styled(detail, Style.PLAIN) if detail else styled("-", Style.DIM))
 

@@ -9,16 +9,8 @@ from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
+from sparkdash.domain import phrases
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
-from sparkdash.domain.phrases import (
-    about,
-    caution_text,
-    figure_rows,
-    held_text,
-    last_good_lines,
-    match_text,
-    output_of_request,
-)
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.lines.dialog_texts import switch_question
@@ -77,15 +69,15 @@ def outcome_lines(done: Replay, width: int) -> list[Line]:
     room = min(VALUE, (width - NAME) // 2)
     before = done.original.profile if done.original else "captured"
     lines = [_row("", before, done.profile, room, Style.STRONG)]
-    lines += [_row(*row, room) for row in figure_rows(done)]
+    lines += [_row(*row, room) for row in phrases.figure_rows(done)]
     same = done.match is not None and done.match.identical
-    lines += [EMPTY, *wrap(match_text(done), width, Style.GOOD if same else Style.PLAIN)]
-    return [*lines, *wrap(caution_text(done), width, Style.WARN)]
+    lines += [EMPTY, *wrap(phrases.match_text(done), width, Style.GOOD if same else Style.PLAIN)]
+    return [*lines, *wrap(phrases.caution_text(done), width, Style.WARN)]
 
 
 def _plan_lines(planned: Replay, snapshot: Snapshot, width: int, broken: Sequence[str]) -> list[Line]:
     plan = planned.plan
-    caution = wrap(caution_text(planned), width, Style.WARN)
+    caution = wrap(phrases.caution_text(planned), width, Style.WARN)
     if plan.expected_s == 0 and not plan.evict:
         return [*caution, *wrap(f"{planned.profile} runs: the replay stops nothing.", width)]
     return [*caution, *switch_question(plan, snapshot, width, warnings=broken)]
@@ -142,7 +134,7 @@ def request_lines(one: Request, marks: Sequence[TimelineMark], view: View, width
     lines = [_bar(parts, width), _moments(one, width), EMPTY] if parts else []
     if one.finished_at is None:
         waited = duration((one.granted_at or view.now) - one.started_at)
-        so_far = [f"waited {waited}", held_text(one, view.now), f"ttft {number(one.ttft_s, 2, ' s')}"]
+        so_far = [f"waited {waited}", phrases.held_text(one, view.now), f"ttft {number(one.ttft_s, 2, ' s')}"]
         lines += [_fact("state", "") + request_state(one, view), _fact("so far", ", ".join(filter(None, so_far)))]
         lines += [styled(" " * _LABEL) + row for row in wrap(stuck_on(one, view), width - _LABEL, Style.BAD)]
     lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.style) for part in parts]
@@ -177,8 +169,9 @@ def _told(part: TimePart, one: Request) -> str:
         return f"{number(computed)} computed of {number(one.prompt_tokens)} ({number(one.cached_tokens)} cached)"
     if part.name == "decode":
         think = f", {one.reasoning_tokens} of them reasoning" if one.reasoning_tokens else ""
-        output, estimated = output_of_request(one)
-        return f"{about(number(output), estimated=estimated)} tokens{think}, {number(one.decode_tok_s, 1, ' tok/s')}"
+        output, estimated = phrases.output_of_request(one)
+        told = phrases.about(number(output), estimated=estimated)
+        return f"{told} tokens{think}, {number(one.decode_tok_s, 1, ' tok/s')}"
     return {"waits": "for its place in the queue", "swap": f"for the load of {one.profile}"}.get(part.name, "")
 
 
@@ -270,7 +263,7 @@ class ReplayDialog(PlanDialog[None, Replay]):
     async def planned(self) -> Replay:
         daemon, problems = self.services.daemon, self._snapshot.problems
         planned = await daemon.replay(request=self._request.id, on=self.chosen())
-        self._broken = last_good_lines(await daemon.profile(name=planned.profile), problems) if problems else []
+        self._broken = phrases.last_good_lines(await daemon.profile(name=planned.profile), problems) if problems else []
         return planned
 
     def may_begin(self, plan: Replay) -> bool:

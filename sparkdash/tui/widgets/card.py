@@ -4,19 +4,9 @@ from typing import NamedTuple
 
 from textual import events
 
+from sparkdash.domain import phrases
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.phrases import (
-    about,
-    degraded_text,
-    estimate_text,
-    slow_box,
-    step_share,
-    still_text,
-    time_left,
-    wait_text,
-    without_rdma,
-)
 from sparkdash.domain.state import Figures
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.layout import is_compact
@@ -130,7 +120,7 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
 def _figures(engine: Engine, view: View, width: int) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, estimated = sample.figure(Metric.DECODE)
-    rate = with_unit(about(number(value, 1), estimated=estimated), "tok/s", Style.PLAIN)
+    rate = with_unit(phrases.about(number(value, 1), estimated=estimated), "tok/s", Style.PLAIN)
     rate += styled(" " * len(" tok/s")) if value is None else EMPTY  # figures of rows stand below each other
     used = styled(percent(sample.get(Metric.KV_USED)), Style.PLAIN)
     kv = styled("kv ", Style.DIM) + align_right(used, 5)
@@ -165,16 +155,16 @@ def _load(swap: Swap, view: View, name: Line, width: int) -> Line:
 
 def _outlook(swap: Swap, view: View, *, short: bool) -> Line:
     if swap.still_since is not None:
-        text = still_text(swap, view.now)
+        text = phrases.still_text(swap, view.now)
         return styled(text.partition(", ")[2] or text if short else text, Style.WARN)
-    if waits := wait_text(swap, view.now):
+    if waits := phrases.wait_text(swap, view.now):
         return styled(waits, Style.PLAIN)
-    rest = time_left(swap, view.now)
+    rest = phrases.time_left(swap, view.now)
     if rest is None:
         return styled("no estimate", Style.DIM)
     if short and rest.s:
         return styled(f"~{words.age(rest.s)} left", Style.PLAIN)
-    return styled(estimate_text(swap, view.now), Style.PLAIN)
+    return styled(phrases.estimate_text(swap, view.now), Style.PLAIN)
 
 
 DOTS = styled(" · ", Style.FAINT)
@@ -266,7 +256,10 @@ def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     stale = view.engine_age_s(engine.profile)
     best = view.snapshot.figures.get(engine.profile, Figures()).best
     marks.append(styled(f"{words.age(stale)} old", Style.WARN) if stale is not None else EMPTY)
-    told = [of_engine(engine, view.snapshot) for of_engine in (slow_box, without_rdma, degraded_text)]
+    told = [
+        of_engine(engine, view.snapshot)
+        for of_engine in (phrases.slow_box, phrases.without_rdma, phrases.degraded_text)
+    ]
     marks += [styled(each, Style.WARN) for each in told if each]
     return [*marks, styled(f"best {best:.1f} each", Style.PLAIN) if best else EMPTY, KEYS]
 
@@ -276,7 +269,7 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
         return EdgeText(EMPTY, _url(view))
     adopted = styled("adopted", Style.DIM) if engine.adopted else EMPTY
     loaded = styled(f"loaded in {duration(engine.load_s)}", Style.DIM) if engine.load_s is not None else adopted
-    if step := step_share(engine, view.engine_sample(engine.profile)):  # in its place: the edge is short
+    if step := phrases.step_share(engine, view.engine_sample(engine.profile)):  # in its place: the edge is short
         loaded = styled("link ", Style.DIM) + styled(step, Style.PLAIN) + styled(" of a step", Style.DIM)
         loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
     name = styled(f"{engine.profile} ", Style.STRONG) if view.large_swap else EMPTY
