@@ -63,10 +63,6 @@ _TABLES = (
         fingerprint TEXT NOT NULL, why TEXT NOT NULL, steps TEXT NOT NULL,
         ended_at REAL, how TEXT, note TEXT NOT NULL, evidence TEXT
     )""",
-    """CREATE TABLE IF NOT EXISTS key_usage (
-        key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
-        completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)
-    )""",
     """CREATE TABLE IF NOT EXISTS history_subjects (
         id INTEGER PRIMARY KEY, profile TEXT NOT NULL, node TEXT NOT NULL, first INTEGER NOT NULL,
         last INTEGER NOT NULL, UNIQUE (profile, node)

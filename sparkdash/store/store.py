@@ -125,22 +125,20 @@ SECONDS_HELD = 3_000
 
 
 class PendingRows:
-    """Requests, usage by keys, figures and all other rows, until the next transaction."""
+    """Requests, figures and all other rows, until the next transaction."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.others: list[tuple[str, rows.Row]] = []
         """Statements with their rows."""
-        self.used: list[usage.Used] = []
         self.seconds: list[SecondRow] = []
 
     def __bool__(self) -> bool:
         return bool(self.requests or self.others or self.seconds)
 
     def take(self) -> Rows:
-        used = ((usage.PUT_KEY_USAGE, row) for row in usage.summed_by_key(self.used))
-        taken = self.requests, [*self.others, *used], self.seconds
-        self.requests, self.others, self.used, self.seconds = [], [], [], []
+        taken = self.requests, self.others, self.seconds
+        self.requests, self.others, self.seconds = [], [], []
         return taken
 
     def put_back(self, taken: Rows) -> None:
@@ -185,7 +183,8 @@ class Store:
         """Time of the timer by the loop's clock: the handle that uvloop gives for no delay does not tell it."""
         self._pending = PendingRows()
         self._seconds = SecondBuckets()
-        self._learned = Learned()
+        self.learned = Learned()
+        """Times and memory of earlier launches."""
         self._today = usage.RecentTokens()
         self.parked: dict[str, Parked] = {}
         self.attached: dict[str, str] = {}
@@ -211,41 +210,24 @@ class Store:
         finally:
             await store._close()
 
-    def expected_s(self, fingerprint: str) -> float | None:
-        return self._learned.expected_s(fingerprint)
-
-    def steps(self, key: str, caches_empty: bool | None = None) -> tuple[Steps, ...]:
-        return self._learned.steps(key, caches_empty)
-
-    def is_first_on(self, image_id: str, kin: str) -> bool | None:
-        return self._learned.is_first_on(image_id, kin)
-
-    def starts(self, kin: str) -> tuple[Start, ...]:
-        """Return the last starts of this kin, newest first."""
-        return self._learned.starts(kin)
-
-    def footprint(self, fingerprint: str) -> Footprint | None:
-        return self._learned.footprint(fingerprint)
-
     def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
         """Record a finished swap. `kin` is shared by launches that load alike; one not `whole` teaches nothing."""
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
         if swap.outcome is SwapOutcome.DONE and whole and swap.target is not None:
             start = swap.start
             known = (start.image_id, start.model_dump_json()) if start else (None, None)
-            self._learned.learn_times(fingerprint, kin, took, swap.steps, *known)
+            self.learned.learn_times(fingerprint, kin, took, swap.steps, *known)
         self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
-        self._learned.learn_memory(fingerprint, seen)
+        self.learned.learn_memory(fingerprint, seen)
         self._write(rows.PUT_LOAD, rows.load_row(seen, profile, fingerprint))
 
     def record_request(self, request: Request) -> None:
         """Record a finished request: figures and names, never content."""
         if request.key is not None:
-            used = usage.usage_of_request(request)
-            self._today.add(used[0], used[1], used[2] + used[3])
-            self._pending.used.append(used)
+            day = usage.utc_day(request.finished_at or request.started_at)
+            self._today.add(request.key, day, (request.prompt_tokens or 0) + (request.completion_tokens or 0))
         self._pending.requests.append(request)
         self._write_within(TOGETHER_S)
 
@@ -291,8 +273,8 @@ class Store:
         older = Learned.of(kept.swaps, kept.loads)
         for key, day, tokens in kept.used:
             self._today.add(key, day, tokens)
-        older.learn_newer(self._learned)
-        self._learned = older
+        older.learn_newer(self.learned)
+        self.learned = older
 
     @property
     def history(self) -> RecordedHistory:

@@ -1,4 +1,4 @@
-"""Requests added up by hour, profile, client and key, and the tokens of each access key by day of UTC.
+"""Requests added up by hour, profile, client and key, and of these the tokens of each access key today.
 
 Functions that get a database block; the store calls them in its thread.
 """
@@ -21,7 +21,7 @@ from sparkdash.store.series import read_increase
 WAITED_S = 0.05
 """Time from arrival to the engine beyond which a request has waited."""
 GROUPS = 200
-"""Clients and keys of one hour that are told apart; further ones are added up as OTHER."""
+"""Groups of one hour until which clients are told apart; further ones are added up as OTHER, by key."""
 OTHER = "other"
 COLUMNS = (
     "start, profile, client, key, requests, errors, gone, prompt, cached, output, reasoning, energy_wh, waited, wait_s,"
@@ -122,7 +122,7 @@ class UsageSums:
         if group not in self._known:
             if len(self._known) >= GROUPS:
                 profile = request.profile if any(known[0] == request.profile for known in self._known) else OTHER
-                group = profile, OTHER, OTHER if request.key else ""
+                group = profile, OTHER, request.key or ""
             self._known.add(group)
         return UsageKey(hour, *group)
 
@@ -242,21 +242,17 @@ def _wanted(asked: UsageQuery) -> list[tuple[str, str]]:
     return [(column, name) for column, name in (("profile", asked.profile), ("client", asked.client)) if name]
 
 
-PUT_KEY_USAGE = (
-    "INSERT INTO key_usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET"
-    " requests = requests + excluded.requests,"
-    " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
-    " completion_tokens = completion_tokens + excluded.completion_tokens"
-)
-Used = tuple[str, int, int, int]
-"""Key, day, prompt tokens and completion tokens of one request."""
 DAYS_HELD = 2
 """Days in memory. More than today: after a clock that was ahead is set right, today's tokens must still count."""
-_HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - constant
-_TOKENS = "prompt_tokens + completion_tokens"
-GET_TOKENS = f"SELECT key, day, {_TOKENS} FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - constant
-_SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
-_SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
+_DAY = f"start / {DAY_S}"
+_BEFORE = f"SELECT max(start) FROM usage_hours WHERE start < (SELECT max(start) FROM usage_hours) / {DAY_S} * {DAY_S}"  # noqa: S608
+GET_TOKENS = (
+    f"SELECT key, {_DAY}, prompt + output FROM usage_hours WHERE key <> ''"  # noqa: S608 - constants, as above
+    f" AND start >= coalesce(({_BEFORE}), 0) / {DAY_S} * {DAY_S} ORDER BY start"
+)
+"""Tokens of the last two days with usage; older rows are not read."""
+_SUM = "sum({0}), coalesce(sum({0}) FILTER (WHERE " + _DAY + " = :today), 0)"
+_SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt", "output"))
 
 
 class KeyUsage(NamedTuple):
@@ -293,30 +289,11 @@ class RecentTokens:
         return self._days[day].get(key, 0) if day in self._days else 0
 
 
-def usage_of_request(request: Request) -> Used:
-    day = utc_day(request.finished_at or request.started_at)
-    return (request.key or "", day, request.prompt_tokens or 0, request.completion_tokens or 0)
-
-
-def summed_by_key(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
-    """Add usage up to rows for PUT_KEY_USAGE, one for each key and day, without implausible counts."""
-    sums: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for key, day, prompt, completion in used:
-        if max(prompt, completion) < ABSURD:
-            total = sums[key, day]
-            total[0] += 1
-            total[1] += prompt
-            total[2] += completion
-    return [(key, day, total[0], total[1], total[2]) for (key, day), total in sums.items()]
-
-
 def read_key_usage(path: Path, keys: Iterable[str], today: int) -> dict[str, KeyUsage]:
     """Read the usage of these keys, even while a daemon serves; empty without a database. Raises sqlite3.Error."""
     if not path.exists():
         return {}
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version < 3:  # no daemon with keys has run yet
-            return {}
-        query = f"SELECT {_SUMS} FROM key_usage WHERE key = :key"  # noqa: S608 - columns are constants
-        return {key: KeyUsage(*database.execute(query, {"key": key, "today": today}).fetchone()) for key in keys}
+        query = f"SELECT key, {_SUMS} FROM usage_hours WHERE key <> '' GROUP BY key"  # noqa: S608 - constants
+        found = {key: KeyUsage(*sums) for key, *sums in database.execute(query, {"today": today})}
+    return {key: found.get(key, KeyUsage()) for key in keys}

@@ -198,7 +198,7 @@ class Planner:
             now_bytes=box.available,
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
-            starts=store.starts(launch_family(profile)) if store else (),
+            starts=store.learned.starts(launch_family(profile)) if store else (),
         )
 
     def _profile(self, name: str, count: int | None = None) -> Profile | None:

@@ -162,8 +162,7 @@ class Tools:
         self.registry = registry = EngineRegistry(self.publish, clock)
         self.logbook = Logbook(runtime)
         self.ports = Ports(*self.settings.engine_ports, seed=self.owner)
-        learned = store.footprint if store else lambda _fingerprint: None
-        self.needs = Needs(learned, self.settings.hf_home.expanduser(), self._box_bytes)
+        self.needs = Needs(self._learned_memory, self.settings.hf_home.expanduser(), self._box_bytes)
         self.guarded = GuardedEngines(
             guard=self.guard,
             runtime=runtime,
@@ -175,6 +174,9 @@ class Tools:
             registry=registry,
             needs=self.needs,
         )
+
+    def _learned_memory(self, fingerprint: str) -> Footprint | None:
+        return self.store.learned.footprint(fingerprint) if self.store else None
 
     @property
     def reserve_bytes(self) -> int:

@@ -129,7 +129,7 @@ async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
         ("Stop of a and b, request: 3 s", None), ("Stop of b, request: 4 s", "b"),
     ]  # fmt: skip
     assert of_a == of_b[:1]
-    assert store.expected_s("") is None
+    assert store.learned.expected_s("") is None
 
 
 async def test_figures_are_in_the_file_without_a_later_sample(path: Path) -> None:

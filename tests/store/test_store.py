@@ -59,18 +59,18 @@ async def test_a_clock_that_was_ahead_lifts_no_keys_limit(path: Path) -> None:
 async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "new" / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
-        assert store.expected_s("f") is None
+        assert store.learned.expected_s("f") is None
         store.record_swap(swap("1", 100, drain_s=500), "f")
         store.record_swap(swap("2", 80).replace(nodes=("local", "spark2")), "f")
         store.record_swap(swap("3", 1, outcome=SwapOutcome.FAILED), "f")
         store.record_swap(swap("4", 90), "f")
-        assert store.expected_s("f") == 90
-        assert store.expected_s("other") is None
+        assert store.learned.expected_s("f") == 90
+        assert store.learned.expected_s("other") is None
     async with Store.opened(path, lambda _: None) as store:
-        assert store.expected_s("f") == 90
+        assert store.learned.expected_s("f") == 90
         for n in range(5, 10):
             store.record_swap(swap(str(n), 10), "f")
-        assert store.expected_s("f") == 10
+        assert store.learned.expected_s("f") == 10
     kept = rows(path, "SELECT outcome, failure, stage_s, nodes FROM swaps WHERE id IN ('2', '3') ORDER BY id")
     assert kept == [
         ("done", None, '{"drain": 0.0, "load": 80.0}', "local,spark2"),
@@ -89,29 +89,29 @@ async def test_a_clock_that_was_ahead_does_not_end_the_learning(path: Path) -> N
             store.record_load(load(str(n), 50), "a", "f")
         store.record_load(load("9000000", 90), "a", "f")  # of an engine that has run since
     async with Store.opened(path, lambda _: None) as store:
-        assert store.expected_s("f") == 10
-        known = store.footprint("f")
+        assert store.learned.expected_s("f") == 10
+        known = store.learned.footprint("f")
         assert known is not None
         assert known.steady_bytes == 50 * GIB
 
 
 async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restart(path: Path) -> None:
     async with Store.opened(path, lambda _: None) as store:
-        assert store.footprint("f") is None
+        assert store.learned.footprint("f") is None
         store.record_load(load("1", 90), "a", "f")
         store.record_load(load("2", 40, spoilt="another engine grew meanwhile"), "a", "f")
         for n in (3, 4, 5):
             store.record_load(load(str(n), 60 + n), "a", "f")
         store.record_load(load("4", 64), "a", "f")
-        before = store.footprint("f")
+        before = store.learned.footprint("f")
     assert before is not None
     assert (before.steady_bytes, before.peak_bytes) == (int(64.5 * GIB), 91 * GIB)
     assert (before.loads, before.at, before.measure) == (4, 5.0, Measure.PROCESSES)
     async with Store.opened(path, lambda _: None) as store:
-        assert store.footprint("f") == before
+        assert store.learned.footprint("f") == before
         for n in range(6, 11):
             store.record_load(load(str(n), 50), "a", "f")
-        after = store.footprint("f")
+        after = store.learned.footprint("f")
         assert after is not None
         assert (after.steady_bytes, after.peak_bytes, after.loads) == (50 * GIB, 51 * GIB, 5)
     assert rows(path, "SELECT spoilt FROM loads WHERE id = '2'") == [("another engine grew meanwhile",)]
@@ -128,29 +128,29 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(path: Path) -> N
         store.record_swap(failed, "f1", "vllm org/model")
         rest = swap("10", 1).model_copy(update={"steps": steps})
         store.record_swap(rest, "f1", "vllm org/model", whole=False)
-        assert store.expected_s("f1") == 4
+        assert store.learned.expected_s("f1") == 4
     async with Store.opened(path, lambda _: None) as store:
-        assert [s[-1].s for s in store.steps("f1")] == [1, 3, 5, 7]
-        assert [s[-1].s for s in store.steps("vllm org/model")] == [3, 4, 5, 6, 7]
-        assert [s[-1].s for s in store.steps("vllm org/model", caches_empty=True)] == [2]
-        assert store.steps("f1")[0][:2] == steps
-        assert store.steps("other") == ()
+        assert [s[-1].s for s in store.learned.steps("f1")] == [1, 3, 5, 7]
+        assert [s[-1].s for s in store.learned.steps("vllm org/model")] == [3, 4, 5, 6, 7]
+        assert [s[-1].s for s in store.learned.steps("vllm org/model", caches_empty=True)] == [2]
+        assert store.learned.steps("f1")[0][:2] == steps
+        assert store.learned.steps("other") == ()
 
 
 async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(path: Path) -> None:
     kin = "vllm org/model"
     start = Start(stages=(Step(name="weights", s=40.0),), compiled=True, disk_bytes=7, image_id="one")
     async with Store.opened(path, lambda _: None) as store:
-        assert store.is_first_on("one", kin) is True
+        assert store.learned.is_first_on("one", kin) is True
         store.record_swap(swap("1", 100).replace(start=start), "f", kin)
         store.record_swap(swap("2", 100).replace(start=start.replace(image_id="two")), "g", kin)
         older = swap("3", 100).replace(steps=start.stages)  # as written before starts were recorded
         store.record_swap(older, "h", "vllm org/older")
         store.record_swap(swap("4", 1, outcome=SwapOutcome.FAILED).replace(start=start), "f", kin)
     async with Store.opened(path, lambda _: None) as store:
-        assert store.starts(kin) == (start.replace(image_id="two"), start)
-        assert [store.is_first_on(image, kin) for image in ("one", "two", "three")] == [False, False, True]
-        assert store.is_first_on("one", "vllm org/older") is None
+        assert store.learned.starts(kin) == (start.replace(image_id="two"), start)
+        assert [store.learned.is_first_on(image, kin) for image in ("one", "two", "three")] == [False, False, True]
+        assert store.learned.is_first_on("one", "vllm org/older") is None
 
 
 async def test_requests_wait_for_one_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ async def test_a_file_of_the_version_before_keeps_its_rows(path: Path) -> None:
         database.executescript("ALTER TABLE requests DROP COLUMN session; PRAGMA user_version = 13;")
     for number in (2, 3):
         async with Store.opened(path, lambda _: None) as store:
-            assert store.expected_s("f") == 70
+            assert store.learned.expected_s("f") == 70
             store.record_request(past_request(number, START))
     assert rows(path, "PRAGMA user_version") == [(14,)]
     assert rows(path, "SELECT count(*) FROM requests") == [(3,)]
@@ -92,7 +92,7 @@ async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path:
     told: list[Fact] = []
     async with Store.opened(path, told.append) as store:
         store.record_swap(swap("1", 100), "f")
-        assert store.expected_s("f") == 100
+        assert store.learned.expected_s("f") == 100
     (notice,) = told
     assert isinstance(notice, Notice)
     assert notice.code == "store_unusable"
@@ -143,7 +143,7 @@ async def test_what_cannot_be_written_now_is_written_later(
     assert told.qsize() <= 1  # that it was written, where a try was under way
     assert [int(id_) for (id_,) in rows(path, "SELECT id FROM requests ORDER BY rowid")] == list(range(110))
     assert [int(id_) for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == list(range(110))
-    assert rows(path, "SELECT sum(requests), sum(prompt_tokens) FROM key_usage") == [(110, 110)]
+    assert rows(path, "SELECT sum(requests), sum(prompt) FROM usage_hours WHERE key = 'k'") == [(110, 110)]
 
 
 @pytest.mark.parametrize("trouble", [locked, full])
@@ -203,17 +203,17 @@ async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(pa
             store.record_swap(swap(str(n), 100), "f")
     set_aside(path)
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
-        assert store.expected_s("f") is None
+        assert store.learned.expected_s("f") is None
         store.record_swap(swap("7", 10), "f")
         store.record_request(asked("r"))
-        assert store.expected_s("f") == 10
+        assert store.learned.expected_s("f") == 10
         put_back(path)
         codes = [fact.code for fact in (await told.get(), await told.get()) if isinstance(fact, Notice)]
         assert codes == ["store_unusable", "store_written"]
-        assert store.expected_s("f") == 100
+        assert store.learned.expected_s("f") == 100
         for n in range(2):
             store.record_swap(swap(str(8 + n), 10), "f")
-        assert store.expected_s("f") == 10
+        assert store.learned.expected_s("f") == 10
     assert told.empty()
     assert [id_ for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == [*"01234789"]
     assert rows(path, "SELECT id FROM requests") == [("r",)]
@@ -246,8 +246,8 @@ async def test_a_database_that_broke_is_opened_again(path: Path, monkeypatch: py
         store.record_request(asked("r"))
         assert [getattr(await told.get(), "code", "") for _ in range(2)] == ["store_unusable", "store_written"]
         store.record_request(asked("s"))
-        assert len(store.steps("f")) == 1
-        assert store.expected_s("f") == 100
+        assert len(store.learned.steps("f")) == 1
+        assert store.learned.expected_s("f") == 100
     assert rows(path, "SELECT id FROM requests") == [("s",)]
 
 
@@ -261,7 +261,7 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(path: Path) -> None:
     assert [line["id"] for line in logs if "left out" in line["event"]] == ["1"]
     kept = [*range(2, 2 * AT_ONCE + 3)]
     assert rows(path, "SELECT CAST(id AS INTEGER) AS number FROM requests ORDER BY number") == [(id_,) for id_ in kept]
-    counted = usage.KeyUsage(len(kept), len(kept), 5 * len(kept), 5 * len(kept))
+    counted = usage.KeyUsage(len(kept) + 1, len(kept) + 1, 5 * len(kept), 5 * len(kept))
     assert usage.read_key_usage(path, ["k"], 0)["k"] == counted
     assert told == []
     assert mode(path) == "600", "others on the box read who asked for what"

@@ -78,7 +78,7 @@ async def learned(house: Any, name: str) -> tuple[int, int, Measure]:
 async def footprint(house: Any, name: str) -> tuple[int, int, Measure]:
     await house.settled()
     await house.clock.rest()
-    found = house.supervisor._tools.store.footprint(house.supervisor.engines[name].fingerprint)
+    found = house.supervisor._tools.store.learned.footprint(house.supervisor.engines[name].fingerprint)
     return found.steady_bytes, found.peak_bytes, found.measure
 
 

@@ -237,7 +237,7 @@ class GuardedEngines:
             loads=engine.state.is_coming,
             pinned=self.settings.policy_of(profile.name).pinned,
             bytes=self.needs(profile).total_bytes,
-            reload_s=self.store.expected_s(profile.fingerprint) if self.store else None,
+            reload_s=self.store.learned.expected_s(profile.fingerprint) if self.store else None,
         )
 
     def killed(self, container: str) -> asyncio.Future[None] | None:

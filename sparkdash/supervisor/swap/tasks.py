@@ -46,7 +46,7 @@ class SwapTasks:
         """Time of bringing this profile up: learned, else published."""
         if profile is None:
             return None
-        learned = self._store.expected_s(profile.fingerprint) if self._store else None
+        learned = self._store.learned.expected_s(profile.fingerprint) if self._store else None
         return profile.published_start_s if learned is None else learned
 
     def begin(self, group: asyncio.TaskGroup, effect: BeginSwap, target: Profile | None) -> None:
@@ -192,8 +192,8 @@ class SwapTasks:
         """Return the estimator, with steps of earlier swaps to this launch, else to another launch of its model."""
         if self._store is None or target is None:
             return SwapEta()
-        same, needs = self._store.steps(target.fingerprint), self._tools.needs(target).total_bytes
-        return SwapEta(same or self._store.steps(launch_family(target)), similar=not same, needs=needs)
+        same, needs = self._store.learned.steps(target.fingerprint), self._tools.needs(target).total_bytes
+        return SwapEta(same or self._store.learned.steps(launch_family(target)), similar=not same, needs=needs)
 
     def _reads_s(self, target: Profile | None, course: SwapEta) -> float | None:
         """Time of reading one box's share of the weights from the disk, for a first load."""

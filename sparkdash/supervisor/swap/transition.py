@@ -453,7 +453,7 @@ class Transition:
         start = Start(
             stages=(),
             image_id=image_id,
-            first_on_image=store.is_first_on(image_id, launch_family(target)) if store and image_id else None,
+            first_on_image=store.learned.is_first_on(image_id, launch_family(target)) if store and image_id else None,
             caches_empty=empty,
             io_uring=spec.seccomp is not None if spec.image else None,
         )
@@ -461,7 +461,7 @@ class Transition:
 
     def _earlier(self, target: Profile, caches_empty: bool | None) -> tuple[Steps, ...]:
         store, keys = self.tools.store, (target.fingerprint, launch_family(target))
-        return next(filter(None, (store.steps(key, caches_empty) for key in keys)), ()) if store else ()
+        return next(filter(None, (store.learned.steps(key, caches_empty) for key in keys)), ()) if store else ()
 
     async def _create(self, target: Profile, spec: ContainerSpec) -> ContainerInfo:
         """Start the container, on the next port if a program has this one: of another node's ports nothing is known."""
