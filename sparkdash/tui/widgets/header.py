@@ -68,6 +68,8 @@ class TitleBar(Panel):
         simulated = styled("SIMULATED", Style.WARN) if view.simulated else EMPTY
         clock = styled(time.strftime("%H:%M ", time.localtime(view.here)), Style.DIM)
         far = box_rate(view) + _far(view) if width >= LEAST_FOR_RATE else _far(view, narrow=True)
+        if self.is_attached and is_compact(self.app.size.height):
+            far = _old(view) + far
         room = width - length(far) - length(clock) - 2
         parts = [styled("sparkdash", Style.GOOD), host, simulated, _runs(view)]
         left = styled(" ") + join(parts, GAP)
@@ -125,6 +127,13 @@ def box_rate(view: View) -> Line:
         return EMPTY
     told = number(total.value, 1 if total.value < 1000 else 0)
     return styled(f"{'~' if total.estimated else ''}{told}", Style.PLAIN) + styled(" tok/s  ", Style.DIM)
+
+
+def _old(view: View) -> Line:
+    """Tell the age of stale figures, which a low terminal has no frame for; a lost link tells its own."""
+    age = view.engine_age_s(view.engine.profile) if view.engine else view.sample_age_s
+    told = age is not None and view.connection is ConnectionState.LIVE
+    return styled(f"{words.age(age or 0.0)} old  ", Style.WARN) if told else EMPTY
 
 
 def _far(view: View, *, narrow: bool = False) -> Line:

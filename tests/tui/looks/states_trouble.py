@@ -177,7 +177,7 @@ STATES = {
     "other-major-version": State(refused(
         "daemon_version", "The daemon is version 2.3.0; this dashboard is 0.1.0 and follows 0.x only.",
         "Update with `uv tool upgrade sparkdash`, or start the daemon again with this version."), shows=("2.3.0",)),
-    "figures-are-old": State(lambda box: box.snapshot(), later_s=45.0, prepare=minutes_before),
+    "figures-are-old": State(lambda box: box.snapshot(), later_s=45.0, prepare=minutes_before, shows=("45s old",)),
     "two-boxes": State(two_boxes),
     "two-boxes-one-silent": State(node_silent),
     "two-boxes-one-refused": State(node_refused),
