@@ -175,6 +175,17 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(on: Any) -> No
     assert on.daemon.asked[-1] == ("report", RUN)  # what it says is another now
 
 
+async def test_a_run_that_begins_takes_the_cursor_from_an_older_one(on: Any) -> None:
+    """Else the cells of the older one would stand below the bar of the new one."""
+    new = "20261122-200000-seeds"
+    on.daemon.reports = {RUN: measured()}
+    await on.press("4", "1")
+    on.daemon.reports = {new: measured(new), RUN: measured()}
+    await on.happen(under_way(run=new))
+    await on.press("4")
+    assert on.daemon.asked[-1] == ("report", new)
+
+
 async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfinished_run(on: Any) -> None:
     """From every page; of the two commands the one that makes sense now is there."""
     titles = lambda: {command.title: command.callback for command in on.app.get_system_commands(on.app.screen)}  # noqa: E731

@@ -21,7 +21,7 @@ from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.memory import guard_next
 from sparkdash.tui.widgets.panel import Walked
-from sparkdash.tui.widgets.usage import today_lines
+from sparkdash.tui.widgets.usage import columns_for, today_lines, totals_line
 from sparkdash.units import GIB
 
 CONTENTS = st.builds(
@@ -169,6 +169,10 @@ def totals(group: str, requests: int, **more: Any) -> UsageTotals:
 def usage(*groups: UsageTotals, **more: Any) -> UsageReport:
     whole = totals("all", sum(one.requests for one in groups))
     return UsageReport(since=0.0, until=1.0, by="profile", rows=groups, total=whole, **more)
+
+
+def test_requests_without_a_key_or_session_have_a_dash() -> None:
+    assert plain_text(totals_line(totals("", 3), columns_for(78), 78)).startswith(" -  ")
 
 
 async def test_a_wide_dashboard_adds_up_today_and_lays_this_week_over_the_last(

@@ -348,7 +348,7 @@ class ComparePage(Page):
         report = self.query_one(CellTable).report
         if self.is_current and before != (running := now.run if now else None):
             self._measured_run = running  # one began or ended: the list of runs is another
-            self._read_runs()
+            self._read_runs(begins=running is not None)
             if report is not None and report.run.id == before:
                 self._ask(before)
         if report is not None and report.run.ended_at is None and self.is_current:
@@ -412,14 +412,15 @@ class ComparePage(Page):
         self._read_report(run)
 
     @work(group="runs", exclusive=True)
-    async def _read_runs(self) -> None:
+    async def _read_runs(self, *, begins: bool = False) -> None:
+        """Read the list; the cursor goes to the run that is measured where it has none yet, or the run `begins`."""
         table = self.query_one(RunTable)
         try:
             table.runs = await self.services.daemon.runs()
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
         measuring = self.services.view.measuring
-        if measuring is not None and table.cursor is None:
+        if measuring is not None and (begins or table.cursor is None):
             table.move_to(measuring.run)
         table.redraw()
 

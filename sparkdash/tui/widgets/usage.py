@@ -62,7 +62,7 @@ def columns_for(width: int) -> list[Column[UsageTotals]]:
 
 
 class UsageTable(Table):
-    """Table of the groups, with their sum above them. `report` is set by the page."""
+    """Table of the groups, with their sum below them. `report` is set by the page."""
 
     title = "requests"
     nothing = "No request was recorded in this period."
@@ -90,7 +90,7 @@ def group_cells(width: int, columns: list[Column[UsageTotals]]) -> int:
 def totals_line(one: UsageTotals, columns: list[Column[UsageTotals]], width: int, sum_of: int = 0) -> Line:
     """Format the row of a group; `sum_of` groups are added up in that of all."""
     cells = group_cells(width, columns) - 1
-    name = styled(f"all {sum_of}", Style.STRONG) if sum_of else styled(shorten(one.group, cells))
+    name = styled(f"all {sum_of}", Style.STRONG) if sum_of else styled(shorten(one.group or DASH, cells))
     return clip(styled(" ") + pad(name, cells) + styled(" ") + figures(columns, one, bad="errors"), width)
 
 
