@@ -1,7 +1,5 @@
 """Swapping real containers under many clients, and every bad input a person can give."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -32,7 +30,7 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
 def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(spark: Any) -> None:
     import openai
 
-    async def ask(client: openai.AsyncOpenAI, number: int) -> tuple[int, str]:
+    async def ask(client: "openai.AsyncOpenAI", number: int) -> tuple[int, str]:
         model = ("east", "west")[number % 2]
         answer = await client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": str(number)}], max_tokens=4
@@ -66,7 +64,7 @@ def impatient(spark: Any) -> Iterator[None]:
     spark.post("/api/reload", {})
 
 
-def refused(spark: Any, model: str) -> openai.APIStatusError:
+def refused(spark: Any, model: str) -> "openai.APIStatusError":
     """The error that the official client raises for a chat with this model."""
     import openai
 

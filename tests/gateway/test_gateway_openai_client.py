@@ -1,7 +1,5 @@
 """The official client, unmodified, through the gateway."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("openai_sdk")
 
 
 @pytest.fixture
-async def client(house: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(house: Any) -> "AsyncIterator[openai.AsyncOpenAI]":
     import openai
 
     async with openai.AsyncOpenAI(base_url=house.base + "/v1", api_key="sk-local", max_retries=1) as made:

@@ -1,7 +1,5 @@
 """The way of a copy to a node, and what profiles need that nodes have already."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
@@ -104,10 +102,10 @@ class NodesOnThisBox:
     def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
         return tuple(NodeLaunch(name=n, address="", hf_home=str(self._hf_home), cache_dir="") for n in names)
 
-    def runtime(self, name: str) -> NodesOnThisBox:
+    def runtime(self, name: str) -> "NodesOnThisBox":
         return self
 
-    def connection(self, name: str) -> NodesOnThisBox:
+    def connection(self, name: str) -> "NodesOnThisBox":
         if name == "ill":
             raise HostError("It does not answer.", code="node_unreachable")
         return self

@@ -1,7 +1,5 @@
 """Life of one node's connection, with a connection in memory: which try follows which end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -31,7 +29,7 @@ class ConnectionInMemory:
         self.closed = False
         self.tried = asyncio.Event()
 
-    def __call__(self, node: Node, *, on_lost: Callable[[HostError], None]) -> ConnectionInMemory:
+    def __call__(self, node: Node, *, on_lost: Callable[[HostError], None]) -> "ConnectionInMemory":
         self.node, self.lose = node, on_lost
         return self
 

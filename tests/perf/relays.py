@@ -2,8 +2,6 @@
 litellm's proxies; and the engine behind them. What is not installed is left out, and named.
 """
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing as mp
 import os
@@ -197,7 +195,7 @@ def serve_engine(pipe: Connection, chunks: int, rate: float) -> None:
 class BareEngine(asyncio.Protocol):
     """Connection of the bare relay to the engine; `idle` gets it back at the end of each answer."""
 
-    def __init__(self, idle: list[BareEngine]) -> None:
+    def __init__(self, idle: "list[BareEngine]") -> None:
         self.idle = idle
         self.client: BareClient
         self.is_whole = False

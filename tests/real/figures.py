@@ -1,7 +1,5 @@
 """Requests to real engines, and their figures: their own counters, the dashboard's sample, the page for Prometheus."""
 
-from __future__ import annotations
-
 import subprocess
 import urllib.request
 from contextlib import suppress
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 PROMPT = "spark memory engine stream token cache profile swap " * 40
 
 
-def client(spark: Any) -> openai.OpenAI:
+def client(spark: Any) -> "openai.OpenAI":
     """The official client, patient enough for a load."""
     import openai
 

@@ -3,8 +3,6 @@
 Owns: starting it, talking to it, and its end. `tests/conftest.py` makes them (`new_daemon`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -131,7 +129,7 @@ class Daemon(Api):
         _replace(file, change(before))
         return before
 
-    def start(self, *program: str) -> Daemon:
+    def start(self, *program: str) -> "Daemon":
         """Start it, or another program that serves, and wait until its log says that it does."""
         self.process = self.spawn(program or self.program)
         assert self.process.stderr is not None

@@ -1,7 +1,5 @@
 """Nodes in memory: a runtime for each, whose containers start, end and fall silent as a test wants."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -260,7 +258,7 @@ class Cluster:
     pending: PendingRemovals
     swept: list[str]
 
-    def restarted(self) -> Cluster:
+    def restarted(self) -> "Cluster":
         """A daemon that comes after this one, with nothing but the files and the containers."""
         return cluster_in(self.folder, self.local, self.nodes)
 

@@ -4,8 +4,6 @@ Tests script it: what it refuses, after how many bytes it falls silent, what it 
 another host ("localhost" for "127.0.0.1"), as the hub's go to its storage.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading
@@ -51,7 +49,7 @@ class FakeHub:
     asked: list[Asked] = field(default_factory=list)
     go: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> FakeHub:
+    def __enter__(self) -> "FakeHub":
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.hub = self
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -1,7 +1,5 @@
 """A small registry of images over real HTTP (the distribution API's four GETs), filled from the local podman."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -21,7 +19,7 @@ class ImageRegistry:
         self._name = name
         self.asked: list[str] = []
 
-    def __enter__(self) -> ImageRegistry:
+    def __enter__(self) -> "ImageRegistry":
         registry = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,5 @@
 """A real sshd on this machine's loopback, with a host key of its own, for connections to one node."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -61,7 +59,7 @@ class LocalSshd:
             (self.folder / each).unlink(missing_ok=True)
         _keygen(self.folder / "host")
 
-    def start(self) -> LocalSshd:
+    def start(self) -> "LocalSshd":
         config = self.folder / "sshd_config"
         config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder / 'host'}\nPidFile none\nUsePAM no\n"

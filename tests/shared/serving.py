@@ -1,7 +1,5 @@
 """Servers in a test's own process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +30,7 @@ async def until(bus: Any, seen: Callable[[Any], object]) -> Any:
 
 
 @asynccontextmanager
-async def aiohttp_server(app: web.Application) -> AsyncIterator[str]:
+async def aiohttp_server(app: "web.Application") -> AsyncIterator[str]:
     """Serve with aiohttp; gives the root URL."""
     from aiohttp import web
 

@@ -4,8 +4,6 @@ Owns: tests/two_hosts/hosts.sh as an object, the faults that tests cause, and a 
 and the kernel are one machine's: both hosts show the same figures unless a test lays others over /proc/meminfo.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -68,7 +66,7 @@ class TwoHosts:
     @contextlib.contextmanager
     def running(
         cls, prefix: str, number: str = "", names: Sequence[str] = ("a", "b"), *, ring: bool = False
-    ) -> Iterator[TwoHosts]:
+    ) -> "Iterator[TwoHosts]":
         """Hosts for the length of the block, in a network of this worker's whose number begins with `number`."""
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ[own_run.VARIABLE]))
         worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
@@ -226,7 +224,7 @@ class HostDaemon(Daemon):
     def words(self, *argv: str) -> list[str]:
         return self.hosts.words(self.host, sys.executable, *argv, env=self._variables)
 
-    def start(self, *program: str) -> HostDaemon:
+    def start(self, *program: str) -> "HostDaemon":
         """Start the daemon on its host and wait until its log says that it serves."""
         super().start(*program)
         if self._relay is None:

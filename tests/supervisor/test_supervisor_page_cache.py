@@ -1,7 +1,5 @@
 """Weights in the page cache: read ahead of an engine, let go behind it where memory is short, and else left alone."""
 
-from __future__ import annotations
-
 import asyncio
 import mmap
 import os
@@ -340,7 +338,7 @@ class Load:
         monkeypatch.setattr(house.runtime, "pids", pids)
         monkeypatch.setattr(house.clock, "sleep", sleep)
 
-    async def __aenter__(self) -> Load:
+    async def __aenter__(self) -> "Load":
         await self.behind.__aenter__()
         await self.watching.wait()
         return self

@@ -1,7 +1,5 @@
 """Connection to a node over a real sshd: calls, variables, streams, forwarded ports, and each way to lose it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -211,7 +209,7 @@ class Echo:
     def __init__(self) -> None:
         self.port = 0
 
-    async def __aenter__(self) -> Echo:
+    async def __aenter__(self) -> "Echo":
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self

@@ -1,7 +1,5 @@
 """A server that is not ours: it lists models and refuses names that it does not know, as strict ones do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -26,7 +24,7 @@ class Foreign:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}{self._prefix}"
 
-    async def start(self) -> Foreign:
+    async def start(self) -> "Foreign":
         """Listen; again on the same port."""
         app = web.Application()
         app.router.add_get(f"{self._prefix}/v1/models", self._models)

@@ -1,7 +1,5 @@
 """Faults of a drawn screen, found in its text alone: open frames, cut figures, names that cannot be told apart."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ class Box(NamedTuple):
     left: int
     right: int
 
-    def overlaps(self, other: Box) -> bool:
+    def overlaps(self, other: "Box") -> bool:
         return not (
             self.bottom < other.top or other.bottom < self.top or self.right < other.left or other.right < self.left
         )
