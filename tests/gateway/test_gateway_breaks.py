@@ -40,14 +40,10 @@ async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
     assert (row.state, row.completion_tokens, row.completion_estimate) == (RequestState.GONE, None, 3)
 
 
-@pytest.mark.parametrize(
-    ("path", "last"),
-    [
-        (CHAT, DONE),
-        (MESSAGES, STOP),
-        (RESPONSES, b'event: response.completed\ndata: {"type":"response.completed"}\n\n'),
-    ],
-)
+@pytest.mark.parametrize(("path", "last"), [
+    (CHAT, DONE), (MESSAGES, STOP),
+    (RESPONSES, b'event: response.completed\ndata: {"type":"response.completed"}\n\n'),
+])  # fmt: skip
 async def test_a_client_that_hangs_up_at_the_last_event_has_its_whole_answer(
     house: Any, path: str, last: bytes
 ) -> None:

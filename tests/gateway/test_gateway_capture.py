@@ -261,15 +261,11 @@ async def test_the_captured_answer_is_the_owners_alone_and_without_secrets(house
     assert json.loads(file.read_text())["text"] == "the key is [redacted]"
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
-        ("/v1/completions", {"prompt": "hi"}),
-        ("/v1/responses", {"input": "hi"}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}]}),
-    ],
-)
+@pytest.mark.parametrize(("path", "body"), [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+    ("/v1/completions", {"prompt": "hi"}), ("/v1/responses", {"input": "hi"}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}]}),
+])  # fmt: skip
 async def test_an_answer_is_kept_as_the_same_text_streamed_and_whole(
     house: Any, kept: Capture, tools: Any, path: str, body: dict[str, Any]
 ) -> None:

@@ -86,15 +86,11 @@ CHATS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/anything"
 OTHERS = ("/v1/embeddings", "/rerank", "/v1/images/edits", "/v1/audio/speech", "/v1/completions")
 
 
-@pytest.mark.parametrize(
-    ("made", "path", "refused"),
-    [
-        *((profile(), path, False) for path in CHATS),
-        *((profile(), path, True) for path in OTHERS),
-        (profile(routes=["embeddings"]), "/v1/messages", True),
-        *((profile("vllm"), path, False) for path in ROUTE_PATHS.values()),
-    ],
-)
+@pytest.mark.parametrize(("made", "path", "refused"), [
+    *((profile(), path, False) for path in CHATS), *((profile(), path, True) for path in OTHERS),
+    (profile(routes=["embeddings"]), "/v1/messages", True),
+    *((profile("vllm"), path, False) for path in ROUTE_PATHS.values()),
+])  # fmt: skip
 def test_a_chat_server_takes_chats_what_can_be_translated_and_paths_of_its_own(
     made: Profile, path: str, refused: bool
 ) -> None:

@@ -71,14 +71,10 @@ async def test_a_refusal_that_folding_does_not_fix_is_the_engines_own(house: Any
         assert (reply.status_code, reply.content, len(house.engine.seen)) == (400, JINJA, asked)
 
 
-@pytest.mark.parametrize(
-    ("status", "words", "said"),
-    [
-        (404, '{"detail":"Not Found"}', "'Not Found'"),
-        (501, "[1]", "'[1]'"),
-        (501, "No embeddings.", "'No embeddings.'"),
-    ],
-)
+@pytest.mark.parametrize(("status", "words", "said"), [
+    (404, '{"detail":"Not Found"}', "'Not Found'"), (501, "[1]", "'[1]'"),
+    (501, "No embeddings.", "'No embeddings.'"),
+])  # fmt: skip
 async def test_a_route_that_the_engine_lacks_is_told_with_who_has_it(
     house: Any, status: int, words: str, said: str
 ) -> None:

@@ -122,14 +122,10 @@ def test_tokens_of_speculation_are_estimated_by_what_earlier_answers_held(driver
     assert driver.look().requests["new"].output_tokens == pytest.approx(300, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [
-        *(f"llama.cpp-0c1e57098-base-{dialect}-stream" for dialect in PATHS),
-        "vllm-0.32.0-base-chat-stream-usage",
-        "vllm-0.32.0-base-messages-stream",
-    ],
-)
+@pytest.mark.parametrize("stream", [
+    *(f"llama.cpp-0c1e57098-base-{dialect}-stream" for dialect in PATHS), "vllm-0.32.0-base-chat-stream-usage",
+    "vllm-0.32.0-base-messages-stream",
+])  # fmt: skip
 def test_events_with_text_of_real_engines_are_their_tokens(stream: str, recorded_body: Any) -> None:
     """The engine's own count within 3 %, wherever the stream is cut: a token without text has no event."""
     whole = recorded_body(stream)

@@ -166,14 +166,10 @@ def test_a_failed_and_an_abandoned_request_say_so() -> None:
     assert {(code, finish) for *_, code, finish in totals.requests} == {("503", "error"), ("", "client_left")}
 
 
-@pytest.mark.parametrize(
-    ("stages", "reason"),
-    [
-        ({SwapPhase.DRAIN: 1.0, SwapPhase.LOAD: 9.0}, SWAP),
-        ({SwapPhase.DRAIN: 9.0, SwapPhase.LOAD: 1.0}, DRAIN),
-        ({SwapPhase.RECLAIM: 6.0, SwapPhase.LOAD: 4.0}, MEMORY),
-    ],
-)
+@pytest.mark.parametrize(("stages", "reason"), [
+    ({SwapPhase.DRAIN: 1.0, SwapPhase.LOAD: 9.0}, SWAP), ({SwapPhase.DRAIN: 9.0, SwapPhase.LOAD: 1.0}, DRAIN),
+    ({SwapPhase.RECLAIM: 6.0, SwapPhase.LOAD: 4.0}, MEMORY),
+])  # fmt: skip
 def test_a_wait_is_blamed_on_the_swap_that_it_overlaps(stages: dict[SwapPhase, float], reason: str) -> None:
     totals = SwapTotals()
     done = swap("1", stage_s=stages, ended_at=NOW - 10, outcome=SwapOutcome.DONE)
