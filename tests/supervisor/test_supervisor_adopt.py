@@ -145,21 +145,12 @@ async def test_requests_are_sent_with_the_name_that_the_server_knows(
     assert house.state("far") is EngineState.READY, "a 404 for its list is an answer"
 
 
-@pytest.mark.parametrize(
-    ("cards", "status", "code", "said", "hint"),
-    [
-        (
-            [QWEN, GLM],
-            200,
-            "model_unclear",
-            "has 2 models: Qwen/Qwen3-30B, zai/GLM-4.5-Air.",
-            "`model_id` in the profile",
-        ),
-        (None, 200, "model_unclear", "GET /v1/models answered 404", "`model_id`"),
-        ([QWEN], 401, "engine_unreachable", "/v1/models answered 401", "`engine: remote`"),
-    ],
-    ids=["several models", "no list", "a key is wanted"],
-)
+@pytest.mark.parametrize(("cards", "status", "code", "said", "hint"), [
+    ([QWEN, GLM], 200, "model_unclear", "has 2 models: Qwen/Qwen3-30B, zai/GLM-4.5-Air.",
+     "`model_id` in the profile"),
+    (None, 200, "model_unclear", "GET /v1/models answered 404", "`model_id`"),
+    ([QWEN], 401, "engine_unreachable", "/v1/models answered 401", "`engine: remote`"),
+], ids=["several models", "no list", "a key is wanted"])  # fmt: skip
 async def test_a_server_whose_model_is_not_clear_is_told_with_what_to_write(
     house: Any, attach: Any, cards: Any, status: int, code: str, said: str, hint: str
 ) -> None:
