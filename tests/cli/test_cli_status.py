@@ -102,6 +102,8 @@ def test_a_running_request_tells_its_tokens_so_far(daemon: FakeDaemon) -> None:
     told = sample(at=BIRTH + 9, requests={"1": live})
     lines = text(daemon, at=BIRTH + 9, requests={"1": request}, sample=told).splitlines()
     assert lines[-1].split() == ["codex", "a", "decodes", "6s", "~4.4k", "~312", "0.40", "57.1"]
+    told = sample(at=BIRTH + 9, requests={"1": live.replace(silent_s=40.0)})
+    assert "no token 40s" in text(daemon, at=BIRTH + 9, requests={"1": request}, sample=told)
 
 
 def test_a_waiting_request_tells_what_it_waits_for(daemon: FakeDaemon) -> None:

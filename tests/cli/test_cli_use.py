@@ -134,11 +134,15 @@ def test_one_that_was_edited_is_waited_for_anew(sparkdash: Run, daemon: FakeDaem
     assert done.out.endswith("after 43s.\n"), "it is the new one"
 
 
-@pytest.mark.parametrize("argv", [("use", ""), ("use", "auto")])
-def test_no_profile_and_auto_are_refused(sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("argv", "told"), [(("use", ""), "PROFILE"), (("use", "auto"), "PROFILE"), (("demo",), "--headless")]
+)
+def test_no_profile_and_auto_and_a_demo_without_a_terminal_are_refused(
+    sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...], told: str
+) -> None:
     done = sparkdash(*argv)
     assert done.code == 2
-    assert "PROFILE" in done.err
+    assert told in done.err
 
 
 def test_stopping_what_does_not_run_claims_nothing(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -146,12 +150,6 @@ def test_stopping_what_does_not_run_claims_nothing(sparkdash: Run, daemon: FakeD
     daemon.set(engines={"a": engine("a")})
     assert sparkdash("stop", "new").out == "new is not running.\n"
     assert sparkdash("stop", "new", "--json").json()["stopped"] == []
-
-
-def test_a_demo_without_a_terminal_points_to_headless(sparkdash: Run, daemon: FakeDaemon) -> None:
-    done = sparkdash("demo")
-    assert done.code == 2
-    assert "--headless" in done.err
 
 
 def test_no_wait_returns_before_the_swap(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -71,6 +71,7 @@ async def test_past_requests_are_filtered_and_sorted(stage: Any, box: Any) -> No
     ended = {"state": RequestState.FAILED, "status": 503, "error": "engine_crash", "finish_reason": None}
     failed = past(box, "p2", client="curl", completion_tokens=None, completion_estimate=57, **ended)
     async with stage(box.snapshot(), size=WIDE) as on:
+        on.daemon.marks = (swap_mark(box),)
         on.daemon.past_requests = {
             None: PastRequests(requests=(past(box, "p1"), failed), next="x"),
             "x": PastRequests(requests=(past(box, "p3"),)),
@@ -89,7 +90,9 @@ async def test_past_requests_are_filtered_and_sorted(stage: Any, box: Any) -> No
         (row,) = [row for row in on.rows if row.startswith("curl gpt-oss-120b 13:")]
         assert "✗ engine_crash" in row
         await on.press("enter")
-        await on.until(lambda: "status 503, failed, after 1m10s" in on.text)
+        await on.until(lambda: "status 503, failed, after 1m10s" in on.text and "meanwhile" in on.text)
+        await on.press("R")
+        await on.until(lambda: ("plan a replay", "p2") in [order[:2] for order in on.daemon.asked])
 
 
 async def test_the_past_is_of_now_and_in_its_own_order(on: Any, box: Any) -> None:
