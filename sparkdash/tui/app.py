@@ -42,7 +42,7 @@ from sparkdash.tui.local_commands import editor_command
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import Orders
 from sparkdash.tui.screens.dashboard import DashboardPage
-from sparkdash.tui.screens.dialog import Dialog, Palette
+from sparkdash.tui.screens.dialog import Dialog, Palette, TextDialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import LinesForWidth
 from sparkdash.tui.widgets.header import PAGES, shown_key
@@ -267,7 +267,7 @@ class SparkdashApp(App[None]):
         self.view = self.mirror.view()
         with self.batch_update():
             for screen in self.screen_stack:
-                if isinstance(screen, Page) and screen.is_mounted:  # one that is being made catches up
+                if isinstance(screen, Page | TextDialog) and screen.is_mounted:  # one that is being made catches up
                     screen.show(self.view)
 
     def say(self, text: str, *, bad: bool = False) -> None:

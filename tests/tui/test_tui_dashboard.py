@@ -315,6 +315,17 @@ def running(box: Any, state: RequestState = RequestState.STREAMING, **more: Any)
     return box.request("live", **(values | more))
 
 
+async def test_a_request_that_ends_while_its_dialog_is_open_says_so_there(stage: Any, box: Any) -> None:
+    live = running(box)
+    async with stage(box.snapshot(requests={"live": live})) as on:
+        await on.press("3", "enter")
+        assert any("state ▶ decodes" in row for row in on.rows)
+        ended = running(box, RequestState.DONE, finished_at=box.now, status=200, finish_reason="stop")
+        await on.happen(RequestChanged(request=ended))
+        assert any("ended status 200, stop" in row for row in on.rows)
+        assert not any("state ▶ decodes" in row for row in on.rows)
+
+
 async def test_many_open_requests_stand_by_client(stage: Any, box: Any) -> None:
     names = ["zed", "aider"] * 6
     requests = {f"r{n}": box.request(f"r{n}", client=name, started_at=box.now - n) for n, name in enumerate(names)}

@@ -102,6 +102,11 @@ class TextDialog(ModalScreen[Answer]):
     def on_resize(self) -> None:
         self.text.styles.width = self.text.wanted(self.app.size.width)
 
+    def show(self, view: View) -> None:
+        """Draw what the words say now: a state, an age."""
+        self.on_resize()
+        self.text.show(view)
+
     def action_leave(self) -> None:
         self.dismiss()
 
@@ -157,8 +162,7 @@ class PlanDialog(TextDialog[Answer], Generic[Answer, Planned]):
         self.set_timer(self.pause_s, self._ask)
 
     def redraw(self) -> None:
-        self.on_resize()
-        self.text.redraw()
+        self.show(self.services.view)
 
     def action_begin(self) -> None:
         if self.is_busy:

@@ -291,7 +291,10 @@ class RequestsPage(Page):
         except SparkdashError:  # the wait then stays whole
             marks = ()
         can = {"R": "replay on another profile"} if one.finished_at is not None else {"x": "end it"}
-        told = partial(request_lines, one, marks, services.view)
+
+        def told(width: int) -> list[Line]:
+            return request_lines(self._found(one.id) or one, marks, services.view, width)
+
         answer = await services.choose(f"{one.client} · {one.profile} · {one.id}", told, yes=None, again="", others=can)
         if answer == "R":
             self._replay(one)
