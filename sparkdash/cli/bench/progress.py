@@ -6,6 +6,8 @@ from string import ascii_uppercase
 from textwrap import wrap
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, SuiteLine
+from sparkdash.bench.judge.judgement import LEAST_PROMPTS
+from sparkdash.bench.judge.metrics import BenchMetric, main_metric
 from sparkdash.bench.measure.box_lease import LAPSE_S
 from sparkdash.bench.measure.runner import RunStep
 from sparkdash.bench.plan import run_plan, suites
@@ -101,11 +103,19 @@ FEW_PROMPTS = 5
 
 
 def _few_prompts_note(run: Run, world: Snapshot) -> str | None:
-    """Return the power of cells of few prompts where a speculating arm is compared with a plain one in these alone."""
+    """Say what a comparison in cells of few prompts alone can show: nothing, or of speculation little."""
     known = [world.profile(arm.profile) for arm in run.arms]
     speculates = len({one.speculation is None for one in known if one is not None}) > 1
-    most = max((cell.reps for cell in run.cells if cell.key.kind is Kind.SPEED), default=FEW_PROMPTS + 1)
-    if run.mode is Mode.SCREEN or not speculates or most > FEW_PROMPTS:
+    cells = [cell for cell in run.cells if cell.key.kind is Kind.SPEED]
+    most = max((cell.reps * cell.key.concurrency for cell in cells), default=FEW_PROMPTS + 1)
+    if run.mode is Mode.SCREEN or len(run.arms) < 2 or most > FEW_PROMPTS:
+        return None
+    if most < LEAST_PROMPTS and main_metric(run.suite) is BenchMetric.DECODE:
+        return (
+            f"A first look: {counted(most, 'prompt')} in a cell cannot show which is better. A larger suite, such as "
+            "seeds, can."
+        )
+    if not speculates:
         return None
     return (
         "Speculation gains more on some prompts than on others: with five prompts in a cell a true +5 % is shown in "

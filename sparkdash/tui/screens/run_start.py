@@ -94,7 +94,7 @@ def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     lines += _wrapped("time", _time(plan), width)
     lines += [line for arm in plan.arms for line in _arm_lines(arm, letters.get(arm.name, ""), width)]
     if plan.note:
-        lines += _wrapped("note", styled(plan.note, Style.DIM), width)
+        lines += _wrapped("note", styled(plan.note), width)
     if plan.resumes:
         lines += _wrapped("goes on", styled(f"with {plan.resumes}, which was stopped"), width)
     if plan.stops:
