@@ -199,7 +199,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
         raise AdmissionError(
             f"{name} matches several runs: {names}.", code="run_ambiguous", hint="Type more of the id."
         )
-    held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
+    held = f"The newest is {known[0].name}." if known else "`sparkdash bench PROFILE` makes the first one."
     raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
 
 

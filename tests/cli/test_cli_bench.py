@@ -28,7 +28,7 @@ from sparkdash.errors import SparkdashError
 @pytest.mark.parametrize(("argv", "code", "words"), [
     (("ab", "plain"), 2, "at least two"), (("ab", "plain", "nobody", "--yes"), 3, "nobody"),
     (("bench", "plain", "--suite", "smok"), 3, "Did you mean smoke?"),
-    (("bench", "resume", "2001"), 3, "There is no run 2001"),
+    (("bench", "resume", "2001"), 3, "There is no run 2001. Hint: `sparkdash bench PROFILE` makes the first one."),
 ])  # fmt: skip
 def test_a_mistake_is_told_without_a_traceback(
     sparkdash: Callable[..., Any], daemon: FakeDaemon, argv: tuple[str, ...], code: int, words: str
