@@ -1,9 +1,10 @@
 """Client and AsyncClient: the control API as methods, over the standard library for commands, awaited over httpx."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from sparkdash.api.answers import LeaseGranted
 from sparkdash.api.control import ControlApi
@@ -30,8 +31,19 @@ def new_client(at: Address) -> "httpx.AsyncClient":
     """
     import httpx
 
+    asyncio.get_running_loop().set_exception_handler(_report)
     transport = httpx.AsyncHTTPTransport(uds=str(at.uds) if at.uds else None, verify=at.url.startswith("https:"))
     return httpx.AsyncClient(base_url=at.url, transport=transport, headers=credentials(at))
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report as the loop does, but not data that comes for a read over a unix socket which was just cancelled.
+
+    anyio 4.16 gives it to the cancelled future (kin of its issue 1267): nothing is lost, and the user saw a traceback.
+    """
+    late = isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in context["message"]
+    if not late:
+        loop.default_exception_handler(context)
 
 
 @contextmanager

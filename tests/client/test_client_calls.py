@@ -1,5 +1,6 @@
 """AsyncClient and Client against a daemon over real HTTP, and against a newer one."""
 
+import asyncio
 import json
 import os
 import tempfile
@@ -153,6 +154,20 @@ def test_the_socket_is_preferred_and_the_variable_wins(daemon: FakeDaemon, monke
                 assert named.address == address.Address(daemon.url, given=True)
                 assert named.health()
         own.end(thread)
+
+
+async def test_data_for_a_read_that_was_just_cancelled_shows_no_traceback(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """anyio has the socket set the result of the cancelled read; every other error of a callback is reported."""
+    cancelled = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    async with AsyncClient(daemon.url) as client:
+        await client.state()
+        asyncio.get_running_loop().call_soon(cancelled.set_result, None)
+        asyncio.get_running_loop().call_soon(int, "no number")
+        await asyncio.sleep(0)
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError]
 
 
 def test_a_runtime_folder_that_is_closed_to_us_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
