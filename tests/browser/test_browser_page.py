@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -205,6 +207,7 @@ def test_a_chat_shows_its_rates_can_be_ended_and_compares_two_models(page: Page,
     ask(page, "Compare yourself.")
     expect(page.locator("#turns-1 .rates")).to_contain_text("tok/s")
     expect(page.locator("#turns-1 .rates")).to_contain_text("with its load")
+    expect(page.locator("#about-0")).to_contain_text(f"It stops {SECOND}")  # a plan of now, not of before the load
     page.screenshot(path=pictures / "compared.png")
 
 
@@ -274,11 +277,20 @@ def test_a_load_that_stalls_is_kept_with_one_click_and_tried_again_with_four(
     page = open_page(f"{own.url}/ui#/profiles")
     wait_until_live(page)
     use(page, STALLS)
+    asking = Thread(target=own.call, args=("POST", "/v1/chat/completions", {"model": STALLS, "messages": []}))
+    asking.start()
+    expect(page.locator("#traffic tbody tr").first).to_contain_text("waits: stalled")
     page.click("[data-do=keep-load]")
     expect(page.locator("#toasts")).to_contain_text("stalls may go on standing still.")
     page.screenshot(path=pictures / "stalled.png")
+    page.click("#traffic tbody tr >> nth=0")
+    page.click("#dialog-acts .danger")
+    page.locator("#traffic tbody tr", has_text="request cancelled").click()
+    expect(page.locator("#dialog .legend")).to_contain_text(re.compile(r"waited 0\.\d\d s.*for its load [1-9]"))
+    page.click("[data-do=close-dialog]")
     page.click("[data-do=cancel-loads]")
     page.click("#dialog-acts .danger")
+    asking.join()
     page.click("#engines [data-do=use]")
     page.click("#dialog-acts .main")
     expect(page.locator("#engines progress")).to_be_visible()

@@ -18,7 +18,7 @@ export function requestDetails(app) {
     if (!one) return;
     const texts = h("div", { class: "texts", "data-own": true }, button("Show its text", "request-text", id));
     const open = isOpen(one);
-    const body = [times(one, state.swaps), figures(one), texts];
+    const body = [times(one, [...state.swaps, state.swap, ...state.swaps_beside].filter(Boolean)), figures(one, app), texts];
     if (open) propose(`${one.client} asks ${one.profile}`, body, "End the request", () => ask(`/api/requests/${id}/cancel`, {}), "danger");
     else propose(`${one.client} asked ${one.profile}`, body);
   });
@@ -44,22 +44,23 @@ function readable(body) {
 
 /* The stretches of its time as a bar: waiting, there of the load as far as known, prefill, decode. */
 function times(one, swaps) {
-  if (isOpen(one) || !known(one.granted_at)) return null;
+  if (isOpen(one)) return null;
   const whole = one.finished_at - one.started_at;
-  const waited = one.granted_at - one.started_at;
-  const loads = swaps.filter((swap) => swap.target === one.profile).map((swap) => Math.min(swap.ended_at, one.granted_at) - Math.max(swap.started_at, one.started_at));
+  const granted = known(one.granted_at) ? one.granted_at : one.finished_at; // else it ended while it waited
+  const waited = granted - one.started_at;
+  const loads = swaps.filter((swap) => swap.target === one.profile).map((swap) => Math.min(known(swap.ended_at) ? swap.ended_at : granted, granted) - Math.max(swap.started_at, one.started_at));
   const load = Math.min(waited, loads.reduce((sum, took) => sum + Math.max(0, took), 0));
-  const answer = known(one.ttft_s) ? [["to the first token", one.ttft_s, "of-cache"], ["decoded", Math.max(0, whole - waited - one.ttft_s), "of-engine-0"]] : [["answered", whole - waited, "of-engine-0"]];
+  const answer = !known(one.granted_at) ? [] : known(one.ttft_s) ? [["to the first token", one.ttft_s, "of-cache"], ["decoded", Math.max(0, whole - waited - one.ttft_s), "of-engine-0"]] : [["answered", whole - waited, "of-engine-0"]];
   const parts = [["waited", waited - load, "of-other"], ["for its load", load, "of-engine-1"], ...answer];
   return [h("div", { class: "bar", role: "img", "aria-label": parts.map(([name, took]) => `${name} ${seconds(took)} s`).join(", ") },
     parts.map(([, took, look]) => h("div", { class: look, style: { flexGrow: String(whole > 0 ? took / whole : 0) } }))),
   h("ul", { class: "legend" }, parts.map(([name, took, look]) => h("li", null, h("i", { class: look }), `${name} ${seconds(took)} s`)))];
 }
 
-function figures(one) {
+function figures(one, { state, now }) {
   const cached = known(one.cached_tokens) ? ` (${count(one.cached_tokens)} cached)` : "";
   return facts([
-    ["State", requestState(one)[0]], ["Began", clock(one.started_at)], ["Took", isOpen(one) ? "-" : span(one.finished_at - one.started_at)],
+    ["State", requestState(one, state, now)[0]], ["Began", clock(one.started_at)], ["Took", isOpen(one) ? "-" : span(one.finished_at - one.started_at)],
     ["TTFT", seconds(one.ttft_s), "s"], ["Decode", rate(one.decode_tok_s), "tok/s"],
     ["Prompt", known(one.prompt_tokens) ? `${count(one.prompt_tokens)}${cached}` : "-", "tokens"], ["Output", count(one.completion_tokens), "tokens"],
     ["Thinking", count(one.reasoning_tokens), "tokens"], ["Energy", known(one.energy_wh) ? one.energy_wh.toFixed(3) : "-", "Wh"],

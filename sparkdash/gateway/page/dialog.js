@@ -16,6 +16,7 @@ export function propose(title, body, label, go, look = "main") {
   draw(at("dialog-acts"), button(go ? "Cancel" : "Close", "close-dialog"), go ? button(label, "confirm", "", look) : null);
   at("dialog-error").textContent = "";
   if (!at("dialog").open) at("dialog").showModal();
+  at("dialog").scrollTop = 0; // the focus is on its first button, at the end of a long body
   return subject;
 }
 

@@ -24,6 +24,7 @@ let told = null;
 
 const app = {
   get state() { return feed.state; },
+  get now() { return Date.now() / 1000 + feed.ahead_s; },
   go(name, ...rest) { location.hash = `#/${[name, ...rest.map(encodeURIComponent)].join("/")}`; },
   /* Carry an order out that needs no plan; a failure is told aside. */
   async order(act) {
@@ -107,7 +108,7 @@ function draw() {
   if (!shown) route();
   if (!view) return;
   const began = performance.now();
-  view.show(state, Date.now() / 1000 + feed.ahead_s);
+  view.show(state, app.now);
   took_ms = performance.now() - began;
 }
 

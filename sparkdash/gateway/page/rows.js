@@ -11,11 +11,11 @@ export function requestRows(requests, state, now) {
   return h("table", { class: "requests" },
     h("thead", null, h("tr", null, ["Began", "Client, model", "State"].map((name) => h("th", { scope: "col" }, name)),
       [["Prompt", "wide"], ["Cached", "wide"], ["Output", "wide"], ["TTFT", "wide"], ["tok/s", ""], ["Took", ""]].map(([name, look]) => h("th", { scope: "col", class: `number ${look}` }, name)))),
-    h("tbody", null, requests.map((one) => row(one, live[one.id], now))));
+    h("tbody", null, requests.map((one) => row(one, live[one.id], state, now))));
 }
 
-function row(one, live, now) {
-  const [word, look] = live && live.silent_s >= SILENT_S ? [`no token ${span(live.silent_s)}`, "warn"] : requestState(one);
+function row(one, live, state, now) {
+  const [word, look] = live && live.silent_s >= SILENT_S ? [`no token ${span(live.silent_s)}`, "warn"] : requestState(one, state, now);
   const open = isOpen(one);
   const speed = open ? live && live.tok_s : one.decode_tok_s;
   const prompt = known(one.prompt_tokens) ? count(one.prompt_tokens) : known(one.prompt_estimate) ? `~${count(one.prompt_estimate)}` : "-";

@@ -14,14 +14,15 @@ let two = false;
 let stop = null;
 let app = null;
 let drawn = 0;
+let planned = ""; // what ran when the plans were asked for
 
 export const title = "Try out";
 
 export function open(place, given, name) {
   app = given;
   if (name) sides[0].model = name;
-  const running = Object.values(app.state.engines).filter(serves).map((one) => one.profile);
-  if (!sides[0].model) sides[0].model = running[0] || "";
+  const there = Object.values(app.state.engines).filter(serves).map((one) => one.profile);
+  if (!sides[0].model) sides[0].model = there[0] || "";
   draw(place, h("div", { class: "line" }, h("h2", null, "Try out"), h("label", { class: "check" }, h("input", { id: "two", type: "checkbox", checked: two }), "two side by side"), button("Start anew", "try-anew")),
     h("p", { id: "together", class: "dim", role: "status" }),
     h("div", { id: "sides", class: "sides" }),
@@ -46,7 +47,7 @@ export function open(place, given, name) {
   at("two").addEventListener("change", (event) => {
     two = event.target.checked;
     drawn = 0;
-    const other = running.find((one) => one !== sides[0].model);
+    const other = there.find((one) => one !== sides[0].model);
     if (two && !sides[1].model) sides[1].model = other || "";
     plans();
   });
@@ -55,8 +56,11 @@ export function open(place, given, name) {
   if (matchMedia("(min-width: 960px)").matches) at("question").focus();
 }
 
+const running = () => Object.values(app.state.engines).map((one) => `${one.profile} ${one.state}`).join();
+
 export function show() {
   if (!at("sides")) return;
+  if (planned !== running()) plans();
   const shown = two ? sides : sides.slice(0, 1);
   if (drawn !== shown.length) frame(shown);
   shown.forEach((side, i) => {
@@ -76,9 +80,9 @@ export function show() {
 function frame(shown) {
   drawn = shown.length;
   const names = app.state.profiles.filter((one) => canRun(one, app.state)).map((one) => one.name);
-  const running = names.filter((name) => serves(app.state.engines[name]));
-  const used = names.filter((name) => !running.includes(name) && app.state.figures[name]);
-  const groups = [["Running", running], ["Used here", used], ["Others", names.filter((name) => !running.includes(name) && !used.includes(name))]];
+  const serving = names.filter((name) => serves(app.state.engines[name]));
+  const used = names.filter((name) => !serving.includes(name) && app.state.figures[name]);
+  const groups = [["Running", serving], ["Used here", used], ["Others", names.filter((name) => !serving.includes(name) && !used.includes(name))]];
   at("sides").className = `sides of-${shown.length}`;
   at("sides").replaceChildren(...shown.map((side, i) => h("section", { "aria-label": i ? "Second model" : "Model" },
     h("label", null, i ? "Second model" : "Model", h("select", { id: `model-${i}` }, h("option", { value: "" }, "choose …"),
@@ -92,6 +96,7 @@ function frame(shown) {
 
 /* Ask what each model that does not run would take. */
 async function plans() {
+  planned = running();
   show();
   await Promise.all(sides.map(async (side) => {
     if (!side.model) return;

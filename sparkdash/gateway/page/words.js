@@ -74,12 +74,21 @@ export function engineState(engine) {
   return serves(engine) ? [engine.state === "ready" ? "serves" : "drains", "good"] : [engine.state, "warn"];
 }
 
-const WORDS = { waiting: "waits", prefill: "prefill", streaming: "decodes", gone: "client left" };
+const WORDS = { prefill: "prefill", streaming: "decodes", gone: "client left" };
 
-export function requestState(request) {
+/* What a request waits for, in the words of the terminal: the load's time left, others' use at the longest, or its place. */
+function waits(request, state, now) {
+  const swap = [state.swap, ...state.swaps_beside].find((one) => one && [one.target, "auto"].includes(request.profile));
+  const left = swap && known(swap.eta_s) ? swap.eta_s - (now - swap.eta_at) : 0;
+  if (swap) return known(swap.still_since) ? ": stalled" : left > 0 ? ` ~${span(left)}` : ": swap";
+  return known(request.held_until) ? ` <${span(request.held_until - now)}` : request.position ? ` #${request.position}` : "";
+}
+
+export function requestState(request, state, now) {
+  if (request.state === "waiting") return [`waits${waits(request, state, now)}`, "warn"];
   if (request.state === "failed") return [request.error ? request.error.replaceAll("_", " ") : String(request.status || "failed"), "bad"];
   if (request.state === "done") return [request.finish_reason || "done", "dim"];
-  return [WORDS[request.state] || request.state, request.state === "waiting" ? "warn" : request.state === "gone" ? "dim" : "good"];
+  return [WORDS[request.state] || request.state, request.state === "gone" ? "dim" : "good"];
 }
 
 export const isOpen = (request) => !known(request.finished_at);
