@@ -16,8 +16,9 @@ from sparkdash.tui.choices import HeroChoice, farthest
 from sparkdash.tui.history import BucketRing
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, moment_text, ticks
 from sparkdash.tui.lines.charts import Range, nice_top, range_chart
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens import requests
-from sparkdash.tui.screens.replay import parts_of
+from sparkdash.tui.screens.replay import parts_of, request_lines
 from sparkdash.tui.screens.requests import PastTable, parse_filter
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.chart import ChartPanel, columns
@@ -177,6 +178,12 @@ async def test_a_request_that_was_not_captured_is_not_replayed(large: Any, box: 
     await large.until(lambda: "Set `capture = true`." in large.text)
     await large.press("enter")
     assert large.daemon.asked[-1][0] == "plan a replay"
+
+
+def test_a_swap_meanwhile_is_labelled_once(box: Any) -> None:
+    mark = swap_mark(box).replace(text="a load of many words, " * 4)
+    lines = [plain_text(line) for line in request_lines(past(box, "p1"), (mark,), View(now=box.now, here=box.now), 50)]
+    assert [line.split()[0] for line in lines[-2:]] == ["meanwhile", "words,"]
 
 
 def test_the_parts_of_a_request_add_up_to_its_time(box: Any) -> None:

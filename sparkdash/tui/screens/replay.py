@@ -141,7 +141,8 @@ def request_lines(one: Request, marks: Sequence[TimelineMark], view: View, width
     lines += _facts(one, width)
     swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
     for mark in swaps[:2]:
-        lines += [_fact("meanwhile", "") + row for row in wrap(mark.text, width - _LABEL, Style.DIM, limit=2)]
+        rows = enumerate(wrap(mark.text, width - _LABEL, Style.DIM, limit=2))
+        lines += [_fact("" if at else "meanwhile", "") + row for at, row in rows]
     return lines
 
 
