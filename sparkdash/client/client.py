@@ -1,6 +1,5 @@
 """Client and AsyncClient: the control API as methods, over the standard library for commands, awaited over httpx."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import cached_property
@@ -16,6 +15,8 @@ from sparkdash.domain.event import Measuring
 from sparkdash.domain.request import LEASE_HEADER
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     import httpx
 
 
@@ -29,6 +30,8 @@ def new_client(at: Address) -> "httpx.AsyncClient":
     """Make the client of a daemon. Its transport ignores the proxies of the environment: none may get between a box
     and itself. Certificates, which take 40 ms to read, are loaded for https only.
     """
+    import asyncio
+
     import httpx
 
     asyncio.get_running_loop().set_exception_handler(_report)
@@ -36,12 +39,12 @@ def new_client(at: Address) -> "httpx.AsyncClient":
     return httpx.AsyncClient(base_url=at.url, transport=transport, headers=credentials(at))
 
 
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _report(loop: "AbstractEventLoop", context: dict[str, Any]) -> None:
     """Report as the loop does, but not data that comes for a read over a unix socket which was just cancelled.
 
     anyio 4.16 gives it to the cancelled future (kin of its issue 1267): nothing is lost, and the user saw a traceback.
     """
-    late = isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in context["message"]
+    late = type(context.get("exception")).__name__ == "InvalidStateError" and "set_result" in context["message"]
     if not late:
         loop.default_exception_handler(context)
 

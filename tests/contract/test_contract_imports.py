@@ -73,7 +73,9 @@ def test_the_first_frame_of_the_dashboard_waits_for_what_it_shows_alone() -> Non
         pytest.param(
             "import sparkdash.daemon", {"textual", "huggingface_hub", "prometheus_client", "aiohttp"}, id="the daemon"
         ),
-        pytest.param("import sparkdash.client.client", HEAVY | {"httpx"}, id="the one-shot commands' client"),
+        pytest.param(
+            "import sparkdash.client.client", HEAVY | {"httpx", "asyncio"}, id="the one-shot commands' client"
+        ),
         pytest.param("import sparkdash.sim.__main__", HEAVY | {"httpx"}, id="the simulated engine"),
     ],
 )
