@@ -222,15 +222,11 @@ def test_runs_are_found_by_id_by_beginning_and_as_last(tmp_path: Path) -> None:
         assert refused.value.code == code
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{", "no run that this sparkdash understands"),
-        (RUN.model_dump_json().replace('"seed":42', '"seed":"x"'), "seed"),
-        (RUN.model_copy(update={"format": 99}).model_dump_json(), "format 99"),
-    ],
-    ids=["torn", "malformed", "newer"],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    ("{", "no run that this sparkdash understands"),
+    (RUN.model_dump_json().replace('"seed":42', '"seed":"x"'), "seed"),
+    (RUN.model_copy(update={"format": 99}).model_dump_json(), "format 99"),
+], ids=["torn", "malformed", "newer"])  # fmt: skip
 def test_a_run_that_cannot_be_understood_says_why(tmp_path: Path, text: str, says: str) -> None:
     place = run_folder.create_run_folder(RUN, tmp_path)
     (place / run_folder.RUN).write_text(text)

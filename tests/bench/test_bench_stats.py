@@ -183,16 +183,11 @@ def test_wilson_is_as_published(right: int, n: int, published: tuple[float, floa
     assert stats.wilson(right, n) == pytest.approx(published, abs=5e-5 if n != 50 else 6e-3)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "published"),
-    [
-        (Paired(both=1, only_a=1, only_b=7, neither=12), 0.070),
-        (Paired(both=794, only_a=150, only_b=86, neither=570), 3.716e-05),
-        (Paired(both=35, only_a=0, only_b=4, neither=11), 0.125),
-        (Paired(both=10, only_a=0, only_b=0, neither=0), 1.0),
-    ],
-    ids=["Bentur 2009", "Agresti's approval ratings", "four to nothing", "no discordant item"],
-)
+@pytest.mark.parametrize(("pairs", "published"), [
+    (Paired(both=1, only_a=1, only_b=7, neither=12), 0.070),
+    (Paired(both=794, only_a=150, only_b=86, neither=570), 3.716e-05),
+    (Paired(both=35, only_a=0, only_b=4, neither=11), 0.125), (Paired(both=10, only_a=0, only_b=0, neither=0), 1.0),
+], ids=["Bentur 2009", "Agresti's approval ratings", "four to nothing", "no discordant item"])  # fmt: skip
 def test_mcnemar_is_as_published(pairs: Paired, published: float) -> None:
     """Exact and two-sided; Bentur's table in Fagerland, Lydersen & Laake (2014), Agresti's in Categorical Data Analysis."""
     assert stats.mcnemar(pairs) == pytest.approx(published, rel=6e-3)

@@ -61,21 +61,18 @@ def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
         assert {cell.key.kind for cell in suites.load_suite(name).planned(Mode.SCREEN)} == kinds
 
 
-@pytest.mark.parametrize(
-    ("text", "where", "what"),
-    [
-        (GOOD.replace("output", "ouput"), ":5", "Did you mean 'output'?"),
-        (GOOD.replace("[0, 512]", "[0, 51]"), ":5", "at least 128"),
-        (GOOD.replace("output: 32", "output: 0"), ":5", "at least 1"),
-        (GOOD.replace("output: 32", "output: 32, text: poem"), ":5", "prose, code, json, chat"),
-        (GOOD.replace("output: 32", "output: [32, 32]"), ":4", "listed twice"),
-        (GOOD.replace("about: words\n", ""), ":1", "'about' is missing"),
-        (GOOD.replace("cells", "lengths: {brief: 33}\ncells"), ":4", "no cell has an output of 33 tokens"),
-        (GOOD.replace("cells", "lengths: {a: 32, b: 32}\ncells"), ":4", "32 tokens are called 'a' already"),
-        ("suite: mine\n  cells: []\n", ":2", "not valid YAML"),
-        (GOOD.replace("suite: mine", "suite: My Suite"), ":1", "pattern"),
-    ],
-)
+@pytest.mark.parametrize(("text", "where", "what"), [
+    (GOOD.replace("output", "ouput"), ":5", "Did you mean 'output'?"),
+    (GOOD.replace("[0, 512]", "[0, 51]"), ":5", "at least 128"),
+    (GOOD.replace("output: 32", "output: 0"), ":5", "at least 1"),
+    (GOOD.replace("output: 32", "output: 32, text: poem"), ":5", "prose, code, json, chat"),
+    (GOOD.replace("output: 32", "output: [32, 32]"), ":4", "listed twice"),
+    (GOOD.replace("about: words\n", ""), ":1", "'about' is missing"),
+    (GOOD.replace("cells", "lengths: {brief: 33}\ncells"), ":4", "no cell has an output of 33 tokens"),
+    (GOOD.replace("cells", "lengths: {a: 32, b: 32}\ncells"), ":4", "32 tokens are called 'a' already"),
+    ("suite: mine\n  cells: []\n", ":2", "not valid YAML"),
+    (GOOD.replace("suite: mine", "suite: My Suite"), ":1", "pattern"),
+])  # fmt: skip
 def test_a_mistake_is_told_with_its_line(own_folders: Path, text: str, where: str, what: str) -> None:
     file = write(text, own_folders)
     with pytest.raises(ProfileError) as wrong:

@@ -238,20 +238,16 @@ NEAR = Contrast(log_ratio=0.0002, se=0.0052, df=5)
 WIDE = Contrast(log_ratio=0.01, se=0.02, df=2)
 
 
-@pytest.mark.parametrize(
-    ("contrast", "text"),
-    [
-        (FAR, "faster +4.1 % [1.9, 6.4]"),
-        (Contrast(-0.0402, 0.0084, 5), "slower -3.9 % [-6.0, -1.8]"),
-        (NEAR, "no difference > 1.9 %: +0.0 % [-1.3, 1.4]"),
-        (Contrast(0.0206, 0.0083, 5), "not shown to differ: +2.1 % [-0.1, 4.3]"),
-        (WIDE, "inconclusive (MDE 11.3 %): +1.0 % [-7.3, 10.1]"),
-        (Contrast(0.01, 2.0, 2), "inconclusive (MDE over 100 %): +1.0 % [-100.0, over 1000]"),
-        (Contrast(0.003, 0.0005, 5), "within the box's noise of 0.5 %: +0.3 % [0.2, 0.4]"),
-        (Contrast(0.0, 0.0, 5), "no difference > 0.0 %: +0.0 % [0.0, 0.0]"),
-        (Contrast(0.02, 0.0, 5), "faster +2.0 % [2.0, 2.0]"),
-    ],
-)
+@pytest.mark.parametrize(("contrast", "text"), [
+    (FAR, "faster +4.1 % [1.9, 6.4]"), (Contrast(-0.0402, 0.0084, 5), "slower -3.9 % [-6.0, -1.8]"),
+    (NEAR, "no difference > 1.9 %: +0.0 % [-1.3, 1.4]"),
+    (Contrast(0.0206, 0.0083, 5), "not shown to differ: +2.1 % [-0.1, 4.3]"),
+    (WIDE, "inconclusive (MDE 11.3 %): +1.0 % [-7.3, 10.1]"),
+    (Contrast(0.01, 2.0, 2), "inconclusive (MDE over 100 %): +1.0 % [-100.0, over 1000]"),
+    (Contrast(0.003, 0.0005, 5), "within the box's noise of 0.5 %: +0.3 % [0.2, 0.4]"),
+    (Contrast(0.0, 0.0, 5), "no difference > 0.0 %: +0.0 % [0.0, 0.0]"),
+    (Contrast(0.02, 0.0, 5), "faster +2.0 % [2.0, 2.0]"),
+])  # fmt: skip
 def test_words(contrast: Contrast, text: str) -> None:
     assert judge_contrasts([contrast])[0].text == text
 

@@ -113,17 +113,13 @@ async def launched(server: ExactServer) -> tuple[LaunchedArm, list[StreamedAnswe
         return arm, await arm.measured.ask_all(["Tell me.", "Tell me more."], 32, salt="s")
 
 
-@pytest.mark.parametrize(
-    ("server", "k1", "assumed"),
-    [
-        (ExactServer(per_chunk=3), 3, False),
-        (ExactServer(per_chunk=3, counts=False), 3, False),
-        (ExactServer(per_chunk=3, counts=False, owner="someone"), 3, False),
-        (ExactServer(per_chunk=3, counts=False, tokenizes=False), 2, True),
-        (ExactServer(per_chunk=16, counts=False, tokenizes=False), 16, True),
-        (ExactServer(per_chunk=1, counts=False, tokenizes=False), 1, False),
-    ],
-)
+@pytest.mark.parametrize(("server", "k1", "assumed"), [
+    (ExactServer(per_chunk=3), 3, False), (ExactServer(per_chunk=3, counts=False), 3, False),
+    (ExactServer(per_chunk=3, counts=False, owner="someone"), 3, False),
+    (ExactServer(per_chunk=3, counts=False, tokenizes=False), 2, True),
+    (ExactServer(per_chunk=16, counts=False, tokenizes=False), 16, True),
+    (ExactServer(per_chunk=1, counts=False, tokenizes=False), 1, False),
+])  # fmt: skip
 async def test_tokens_of_a_first_chunk_are_counted_else_marked(server: ExactServer, k1: int, assumed: bool) -> None:
     server.decode = server.prefill = 1e6
     _, answers = await launched(server)
@@ -362,18 +358,14 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
         assert (await wire.chat({"model": "x"})).error is not None
 
 
-@pytest.mark.parametrize(
-    ("values", "thinking"),
-    [
-        ({}, None),
-        ({"request": {"temperature": 0}}, None),
-        ({"request": {"chat_template_kwargs": {"enable_thinking": False}}}, False),
-        ({"request": {"chat_template_kwargs": {"thinking": True, "reasoning_effort": "high"}}}, True),
-        ({"request_set": {"chat_template_kwargs": {"thinking": False}}}, False),
-        ({"request": {"chat_template_kwargs": {"thinking_mode": "enabled"}}}, True),
-        ({"request": {"chat_template_kwargs": {"thinking_mode": "adaptive"}}}, None),
-    ],
-)
+@pytest.mark.parametrize(("values", "thinking"), [
+    ({}, None), ({"request": {"temperature": 0}}, None),
+    ({"request": {"chat_template_kwargs": {"enable_thinking": False}}}, False),
+    ({"request": {"chat_template_kwargs": {"thinking": True, "reasoning_effort": "high"}}}, True),
+    ({"request_set": {"chat_template_kwargs": {"thinking": False}}}, False),
+    ({"request": {"chat_template_kwargs": {"thinking_mode": "enabled"}}}, True),
+    ({"request": {"chat_template_kwargs": {"thinking_mode": "adaptive"}}}, None),
+])  # fmt: skip
 def test_the_switch_of_thinking_is_noted_under_each_of_its_names(values: dict[str, Any], thinking: bool | None) -> None:
     """DeepSeek's templates know `thinking`, MiniMax-M3's `thinking_mode`, the others `enable_thinking`."""
     assert is_thinking(Profile.model_validate({"name": "p", "engine": "vllm", **values})) is thinking

@@ -99,25 +99,20 @@ def loaded(tmp_path: Path) -> Loaded:
     return load
 
 
-@pytest.mark.parametrize(
-    ("build", "problem"),
-    [
-        ({"repo": "https://git.example/a"}, "'repo' and 'commit' go together"),
-        ({"commit": COMMIT, "context": "x"}, "'repo' and 'commit' go together"),
-        (SOURCE | {"commit": "main"}, "build.commit: must be of the form"),
-        ({}, "give 'repo' with 'commit', or 'context', or 'unavailable' with the reason"),
-        ({"unavailable": "gone", "context": "x"}, "an 'unavailable' image has no 'repo'"),
-        (SOURCE | {"repo": "ext::sh -c x"}, "'repo' must be an https or git address"),
-        (SOURCE | {"repo": "--upload-pack=x"}, "'repo' must be an https or git address"),
-        (SOURCE | {"repo": "https://me:secret@git.example/a"}, "'repo' has a name or a password in it"),
-        (SOURCE | {"context": "../.."}, "leads out of the source"),
-        (SOURCE | {"containerfile": "/etc/passwd"}, "build.containerfile: must be of the form"),
-        (SOURCE | {"args": {"HF_TOKEN": "x"}}, "the build argument HF_TOKEN looks like a secret"),
-        (SOURCE | {"args": {"A B": "x"}}, "build.args.A B"),
-        (SOURCE | {"minutes": 0}, "build.minutes: must be"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("build", "problem"), [
+    ({"repo": "https://git.example/a"}, "'repo' and 'commit' go together"),
+    ({"commit": COMMIT, "context": "x"}, "'repo' and 'commit' go together"),
+    (SOURCE | {"commit": "main"}, "build.commit: must be of the form"),
+    ({}, "give 'repo' with 'commit', or 'context', or 'unavailable' with the reason"),
+    ({"unavailable": "gone", "context": "x"}, "an 'unavailable' image has no 'repo'"),
+    (SOURCE | {"repo": "ext::sh -c x"}, "'repo' must be an https or git address"),
+    (SOURCE | {"repo": "--upload-pack=x"}, "'repo' must be an https or git address"),
+    (SOURCE | {"repo": "https://me:secret@git.example/a"}, "'repo' has a name or a password in it"),
+    (SOURCE | {"context": "../.."}, "leads out of the source"),
+    (SOURCE | {"containerfile": "/etc/passwd"}, "build.containerfile: must be of the form"),
+    (SOURCE | {"args": {"HF_TOKEN": "x"}}, "the build argument HF_TOKEN looks like a secret"),
+    (SOURCE | {"args": {"A B": "x"}}, "build.args.A B"), (SOURCE | {"minutes": 0}, "build.minutes: must be"),
+], ids=str)  # fmt: skip
 def test_a_mistake_in_a_build_is_told(build: dict[str, Any], problem: str, loaded: Loaded) -> None:
     problems = loaded(a={"build": build}).problems
     assert any(problem in str(one) for one in problems), [*map(str, problems)]

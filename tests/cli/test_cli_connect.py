@@ -192,13 +192,10 @@ def test_a_second_model_for_autocomplete_must_fit_beside_the_first(
     assert sparkdash("connect", "codex", "--model", "big", "--autocomplete", "small").code == 2
 
 
-@pytest.mark.parametrize(
-    ("named", "program", "told"),
-    [
-        (("codex",), "codex", 'arg: model_providers.sparkdash.base_url="{root}/v1"'),
-        (("claude-code", "gpt-oss-120b"), "claude", "ANTHROPIC_BASE_URL={root}"),
-    ],
-)
+@pytest.mark.parametrize(("named", "program", "told"), [
+    (("codex",), "codex", 'arg: model_providers.sparkdash.base_url="{root}/v1"'),
+    (("claude-code", "gpt-oss-120b"), "claude", "ANTHROPIC_BASE_URL={root}"),
+])  # fmt: skip
 def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
     daemon: FakeDaemon, home: Path, stand_in: Run, named: tuple[str, ...], program: str, told: str
 ) -> None:

@@ -68,17 +68,14 @@ def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
     assert shown[-1] == "1 fail"
 
 
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        pytest.param(None, "podman is not installed.", id="missing"),
-        pytest.param("echo 'Error: cannot setup namespace' >&2; exit 125", "cannot setup namespace", id="125"),
-        pytest.param("exit 127", "fails: status 127", id="127"),
-        pytest.param("echo '{\"host\": '", "fails: status 0", id="half an answer"),
-        pytest.param("echo '[]'", "fails: status 0", id="another shape"),
-        pytest.param("kill -9 $$", "fails: status -9", id="killed"),
-    ],
-)
+@pytest.mark.parametrize(("script", "told"), [
+    pytest.param(None, "podman is not installed.", id="missing"),
+    pytest.param("echo 'Error: cannot setup namespace' >&2; exit 125", "cannot setup namespace", id="125"),
+    pytest.param("exit 127", "fails: status 127", id="127"),
+    pytest.param("echo '{\"host\": '", "fails: status 0", id="half an answer"),
+    pytest.param("echo '[]'", "fails: status 0", id="another shape"),
+    pytest.param("kill -9 $$", "fails: status -9", id="killed"),
+])  # fmt: skip
 def test_a_podman_that_misbehaves_is_a_finding(
     sparkdash: Run, stand_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
 ) -> None:

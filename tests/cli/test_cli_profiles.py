@@ -414,15 +414,11 @@ PULLED = {"kokoro": "can be pulled", "qwen3-asr-0.6b": "can be pulled", "qwen3-a
 SILENT = dict.fromkeys(("kokoro", "qwen3-asr-1.7b", "gemma-3-4b"), "podman silent")
 
 
-@pytest.mark.parametrize(
-    ("podman", "runtime", "ends", "told"),
-    [
-        ("", "podman", PULLED, "podman is not installed"),
-        ("echo 'Error: database is locked' >&2; exit 125", "podman", SILENT, "podman does not answer"),
-        ("", "process", {"gemma-3-4b": "can be pulled"}, ""),
-    ],
-    ids=["no podman", "podman fails", "programs of this box"],
-)
+@pytest.mark.parametrize(("podman", "runtime", "ends", "told"), [
+    ("", "podman", PULLED, "podman is not installed"),
+    ("echo 'Error: database is locked' >&2; exit 125", "podman", SILENT, "podman does not answer"),
+    ("", "process", {"gemma-3-4b": "can be pulled"}, ""),
+], ids=["no podman", "podman fails", "programs of this box"])  # fmt: skip
 def test_the_list_says_what_each_profile_lacks_where_podman_is_no_help(
     sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, stand_in: Run, monkeypatch: pytest.MonkeyPatch,
     podman: str, runtime: str, ends: dict[str, str], told: str,

@@ -114,14 +114,11 @@ def until_close(*frames: bytes) -> Any:
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
-@pytest.mark.parametrize(
-    ("route", "frame", "ends"),
-    [
-        (CHAT, WORD, DONE),
-        (MESSAGES, b'event: message_start\ndata: {"type":"message_start"}\n\n', b'event: error\ndata: {"type":"error"'),
-        (RESPONSES, b'event: response.created\ndata: {"response":{}}\n\n', b"event: response.failed\n"),
-    ],
-)
+@pytest.mark.parametrize(("route", "frame", "ends"), [
+    (CHAT, WORD, DONE),
+    (MESSAGES, b'event: message_start\ndata: {"type":"message_start"}\n\n', b'event: error\ndata: {"type":"error"'),
+    (RESPONSES, b'event: response.created\ndata: {"response":{}}\n\n', b"event: response.failed\n"),
+])  # fmt: skip
 async def test_a_stream_without_its_last_event_is_a_death_told_in_its_own_protocol(
     house: Any, route: str, frame: bytes, ends: bytes, is_reset: bool
 ) -> None:
@@ -289,14 +286,10 @@ async def test_a_request_that_is_cut_as_a_person_stops_its_engine_is_over(house:
 
 
 @pytest.mark.parametrize("reason", [cut_by_a_swap(), stopped()])
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        (CHAT, (b'"type":"server_error"', b'"code":"cut"')),
-        (MESSAGES, (b'"type":"overloaded_error"', b'"code":"cut"')),
-        (RESPONSES, (b'"code":"server_error"', b'"reason":"cut"')),
-    ],
-)
+@pytest.mark.parametrize(("path", "words"), [
+    (CHAT, (b'"type":"server_error"', b'"code":"cut"')), (MESSAGES, (b'"type":"overloaded_error"', b'"code":"cut"')),
+    (RESPONSES, (b'"code":"server_error"', b'"reason":"cut"')),
+])  # fmt: skip
 async def test_a_stream_that_is_cut_ends_with_the_reason(
     house: Any, path: str, words: tuple[bytes, ...], reason: EngineError | UpstreamError
 ) -> None:

@@ -130,18 +130,13 @@ def test_rubbish_is_an_error(loop: asyncio.AbstractEventLoop, data: list[bytes],
     assert not free
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * HEAD_LIMIT,
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-    ],
-    ids=["upgrade", "two framings", "two lengths", "no chunk", "endless head", "no http"],
-)
+@pytest.mark.parametrize("data", [
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * HEAD_LIMIT, b"SSH-2.0-OpenSSH_9.2\r\n",
+], ids=["upgrade", "two framings", "two lengths", "no chunk", "endless head", "no http"])  # fmt: skip
 async def test_what_is_no_answer_closes_the_connection(data: bytes) -> None:
     assert await told([data], ends=False, pours=False) == ("engine_died", False)
 

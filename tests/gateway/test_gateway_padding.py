@@ -123,14 +123,10 @@ async def test_a_load_that_fails_late_is_an_error_in_an_answer_that_breaks_off(w
     assert (await broken(waiting, "/v1/messages"))["type"] == "error"
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "body", "code"),
-    [
-        (400, "application/json", b'{"error":{"message":"no tools here","code":"no_tools"}}', "no_tools"),
-        (200, "text/event-stream", b"data: {}\n\n", "engine_refused"),
-        (302, "application/json", b"{}", "engine_refused"),
-    ],
-)
+@pytest.mark.parametrize(("status", "kind", "body", "code"), [
+    (400, "application/json", b'{"error":{"message":"no tools here","code":"no_tools"}}', "no_tools"),
+    (200, "text/event-stream", b"data: {}\n\n", "engine_refused"), (302, "application/json", b"{}", "engine_refused"),
+])  # fmt: skip
 async def test_what_cannot_stand_behind_white_space_is_an_error(
     waiting: Any, status: int, kind: str, body: bytes, code: str
 ) -> None:

@@ -13,14 +13,10 @@ from sparkdash.gateway.relay.reply import Reply
 from sparkdash.settings import Settings
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{ "model" :"alpha",  "messages":[ ], "x_unknown": 1e3, "u":"\\ud83d\xc3\xa9" }\n',
-        b'{"model":"alpha","messages":["%b"]}' % (b"x" * 3_000_000),
-    ],
-    ids=["odd", "large"],
-)
+@pytest.mark.parametrize("body", [
+    b'{ "model" :"alpha",  "messages":[ ], "x_unknown": 1e3, "u":"\\ud83d\xc3\xa9" }\n',
+    b'{"model":"alpha","messages":["%b"]}' % (b"x" * 3_000_000),
+], ids=["odd", "large"])  # fmt: skip
 async def test_a_body_crosses_byte_for_byte(house: Any, body: bytes) -> None:
     """Also one above 1 MiB, which is written in pieces."""
     reply = await house.client.post(CHAT, content=body, headers={"content-type": "application/json"})

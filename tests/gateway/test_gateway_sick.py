@@ -179,19 +179,14 @@ async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, to
     assert (error.code, "/health answered 503" in error.message) == ("engine_died", True)
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "found"),
-    [
-        (PAGE, "text/html", "Welcome to nginx!"),
-        (b"null", "application/json", "no JSON object: null"),
-        (b"", "application/json", "200 with nothing"),
-        (b'{"error":{"message":"out of memory","code":500}}', "application/json", "an error: out of memory"),
-        (b'{"error": "out of memory"}', "application/json", "an error: out of memory"),
-        (b'{"object":"error","message":"worker lost","type":"InternalServerError"}', "application/json", "worker lost"),
-        (b"\x1f\x8b\x08\x00rubbish", "application/json", "11 bytes that are no text"),
-    ],
-    ids=["a page", "null", "nothing", "an error", "a bare error", "an old error", "no text"],
-)
+@pytest.mark.parametrize(("body", "kind", "found"), [
+    (PAGE, "text/html", "Welcome to nginx!"), (b"null", "application/json", "no JSON object: null"),
+    (b"", "application/json", "200 with nothing"),
+    (b'{"error":{"message":"out of memory","code":500}}', "application/json", "an error: out of memory"),
+    (b'{"error": "out of memory"}', "application/json", "an error: out of memory"),
+    (b'{"object":"error","message":"worker lost","type":"InternalServerError"}', "application/json", "worker lost"),
+    (b"\x1f\x8b\x08\x00rubbish", "application/json", "11 bytes that are no text"),
+], ids=["a page", "null", "nothing", "an error", "a bare error", "an old error", "no text"])  # fmt: skip
 async def test_a_success_that_is_no_answer_is_a_502(house: Any, body: bytes, kind: str, found: str) -> None:
     """Asked once more, then told with what was found; the supervisor hears of each."""
     house.engine.script = answering(body, content_type=kind)

@@ -127,16 +127,11 @@ def test_a_message_goes_on_after_our_thinking(recorded_body: Any, name: str) -> 
 
 
 @pytest.mark.parametrize("message", ["delta", "message"])
-@pytest.mark.parametrize(
-    ("said", "mirrored"),
-    [
-        ([{"reasoning": 'ünï 😀 \\"', "content": None}], True),
-        ([{"reasoning": "a"}, {"reasoning": None}], True),
-        ([{"reasoning": "a", "reasoning_content": "its own"}], False),
-        ([{"reasoning": None}], False),
-        ([{"content": '"reasoning":"no"', "tool_calls": [{"function": {"arguments": {"reasoning": "x"}}}]}], False),
-    ],
-)
+@pytest.mark.parametrize(("said", "mirrored"), [
+    ([{"reasoning": 'ünï 😀 \\"', "content": None}], True), ([{"reasoning": "a"}, {"reasoning": None}], True),
+    ([{"reasoning": "a", "reasoning_content": "its own"}], False), ([{"reasoning": None}], False),
+    ([{"content": '"reasoning":"no"', "tool_calls": [{"function": {"arguments": {"reasoning": "x"}}}]}], False),
+])  # fmt: skip
 def test_reasoning_is_repeated_where_it_has_one_name(said: list[Any], mirrored: bool, message: str) -> None:
     """In each message that has a text there, and in no other place of the same name; all else is the engine's."""
     answer = {"choices": [{"index": 0, message: each} for each in said], "usage": {"reasoning": "x", "tokens": 1.5}}

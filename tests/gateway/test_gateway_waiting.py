@@ -99,15 +99,11 @@ class TestImpatient:
             assert (b"".join([piece async for piece in pieces])).endswith(FRAME)
         assert (await waiting.ended()).state is RequestState.DONE
 
-    @pytest.mark.parametrize(
-        ("path", "start"),
-        [
-            ("/v1/completions", b'data: {"id":"cmpl-'),
-            ("/v1/messages", b'event: ping\ndata: {"type":"ping"}'),
-            ("/v1/responses", b'event: response.created\ndata: {"type":"response.created","sequence_number":0,'),
-            ("/v1/audio/speech", b":"),
-        ],
-    )
+    @pytest.mark.parametrize(("path", "start"), [
+        ("/v1/completions", b'data: {"id":"cmpl-'), ("/v1/messages", b'event: ping\ndata: {"type":"ping"}'),
+        ("/v1/responses", b'event: response.created\ndata: {"type":"response.created","sequence_number":0,'),
+        ("/v1/audio/speech", b":"),
+    ])  # fmt: skip
     async def test_each_protocol_waits_in_its_own_words(self, waiting: Any, path: str, start: bytes) -> None:
         """The first frame is one that the protocol's clients accept before any other."""
         assert (await waited(waiting, path))[0].startswith(start)
@@ -254,14 +250,11 @@ class TestImpatient:
         assert done == b"data: [DONE]"
         assert (await waiting.ended()).state is RequestState.FAILED
 
-    @pytest.mark.parametrize(
-        ("path", "code"),
-        [
-            ("/v1/chat/completions", b'"code":"context_length_exceeded"'),
-            ("/v1/responses", b'"error":{"code":"context_length_exceeded"'),
-            ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error"'),
-        ],
-    )
+    @pytest.mark.parametrize(("path", "code"), [
+        ("/v1/chat/completions", b'"code":"context_length_exceeded"'),
+        ("/v1/responses", b'"error":{"code":"context_length_exceeded"'),
+        ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error"'),
+    ])  # fmt: skip
     async def test_a_prompt_that_is_too_long_is_known_by_its_own_code(
         self, waiting: Any, path: str, code: bytes
     ) -> None:

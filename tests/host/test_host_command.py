@@ -115,16 +115,12 @@ def split(*chunks: bytes, limit: int = 100) -> list[str]:
     return [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.rest()
 
 
-@pytest.mark.parametrize(
-    ("chunks", "lines"),
-    [
-        ((b"\rLoading 1%\rLoading 2%\rdone\nnext\n",), ["Loading 1%", "Loading 2%", "done", "next"]),
-        ((b"a\r", b"\nb\r\n\nc\n\nd"), ["a", "b", "", "c", "", "d"]),
-        ((b"\xff\xfe bad\n", b"\xc3", b"\xa9\n"), ["\ufffd\ufffd bad", "é"]),
-        ((b"x" * 70, b"x" * 70, b"tail\nok\n"), ["x" * 100 + "…", "ok"]),
-    ],
-    ids=["progress bars", "line ends", "no text", "endless"],
-)
+@pytest.mark.parametrize(("chunks", "lines"), [
+    ((b"\rLoading 1%\rLoading 2%\rdone\nnext\n",), ["Loading 1%", "Loading 2%", "done", "next"]),
+    ((b"a\r", b"\nb\r\n\nc\n\nd"), ["a", "b", "", "c", "", "d"]),
+    ((b"\xff\xfe bad\n", b"\xc3", b"\xa9\n"), ["\ufffd\ufffd bad", "é"]),
+    ((b"x" * 70, b"x" * 70, b"tail\nok\n"), ["x" * 100 + "…", "ok"]),
+], ids=["progress bars", "line ends", "no text", "endless"])  # fmt: skip
 def test_what_a_program_writes_becomes_lines(chunks: tuple[bytes, ...], lines: list[str]) -> None:
     assert split(*chunks) == lines
 

@@ -87,20 +87,15 @@ def user(**facts: object) -> SimpleNamespace:
     return SimpleNamespace(**({"name": "m", "image": "localhost/m:1", "build": None, "nearest": None} | facts))
 
 
-@pytest.mark.parametrize(
-    ("facts", "here", "digests", "state"),
-    [
-        ({"image": None}, None, (None, None), ImageState.NOT_NEEDED),
-        ({}, None, (None, None), ImageState.UNKNOWN),
-        ({}, True, (None, None), ImageState.PULLED),
-        ({"build": REPO}, True, ("d", "d"), ImageState.BUILT),
-        ({"build": REPO}, True, ("d", "e"), ImageState.OLDER),
-        ({"build": REPO}, False, (None, None), ImageState.TO_BUILD),
-        ({"build": ImageBuild(unavailable="x")}, False, (None, None), ImageState.NOT_TO_BE_HAD),
-        ({}, False, (None, None), ImageState.NOT_TO_BE_HAD),
-        ({"image": "ghcr.io/a/b:1"}, False, (None, None), ImageState.TO_PULL),
-    ],
-)
+@pytest.mark.parametrize(("facts", "here", "digests", "state"), [
+    ({"image": None}, None, (None, None), ImageState.NOT_NEEDED), ({}, None, (None, None), ImageState.UNKNOWN),
+    ({}, True, (None, None), ImageState.PULLED), ({"build": REPO}, True, ("d", "d"), ImageState.BUILT),
+    ({"build": REPO}, True, ("d", "e"), ImageState.OLDER),
+    ({"build": REPO}, False, (None, None), ImageState.TO_BUILD),
+    ({"build": ImageBuild(unavailable="x")}, False, (None, None), ImageState.NOT_TO_BE_HAD),
+    ({}, False, (None, None), ImageState.NOT_TO_BE_HAD),
+    ({"image": "ghcr.io/a/b:1"}, False, (None, None), ImageState.TO_PULL),
+])  # fmt: skip
 def test_the_state_of_an_image(
     facts: dict[str, object], here: bool | None, digests: tuple[str | None, str | None], state: ImageState
 ) -> None:

@@ -162,17 +162,13 @@ def test_a_line_that_matters_is_read(text: str, kind: KernelKind, told: dict[str
     assert advice(found)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "usb 1-1: new high-speed USB device number 2 using xhci_hcd",
-        "NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.95.05",
-        "oom_reaper: reaped process 4711 (python3), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
-        "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
-        "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 31s!",
-        "",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "usb 1-1: new high-speed USB device number 2 using xhci_hcd",
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.95.05",
+    "oom_reaper: reaped process 4711 (python3), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
+    "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 31s!", "",
+])  # fmt: skip
 def test_other_lines_are_left_out(text: str) -> None:
     assert read_line(text, 1.0) is None
 

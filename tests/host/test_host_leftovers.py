@@ -25,15 +25,12 @@ def proc(tmp_path: Path, state: str, wchan: str = "0") -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("state", "wchan", "words"),
-    [
-        ("D", "uvm_spin_loop", "waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"),
-        ("D", "0", "waits in the kernel (state D), where no signal reaches it"),
-        ("R", "", "runs in the kernel (state R) and does not come back from it"),
-        ("S", "do_poll", "is in state S, in do_poll"),
-    ],
-)
+@pytest.mark.parametrize(("state", "wchan", "words"), [
+    ("D", "uvm_spin_loop", "waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"),
+    ("D", "0", "waits in the kernel (state D), where no signal reaches it"),
+    ("R", "", "runs in the kernel (state R) and does not come back from it"),
+    ("S", "do_poll", "is in state S, in do_poll"),
+])  # fmt: skip
 def test_its_state_and_place(tmp_path: Path, state: str, wchan: str, words: str) -> None:
     assert leftovers.describe_stuck(ME, proc(tmp_path, state, wchan)) == f"{ME} (VLLM::Engine) {words}"
 

@@ -311,16 +311,12 @@ async def test_any_tree_of_processes_adds_up(
     assert sum(one.processes or 0 for one in found.holdings) <= len(tree.keys() - gone)
 
 
-@pytest.mark.parametrize(
-    ("argv", "name"),
-    [
-        (("python3", "/home/alice/train.py", "--token", "secret"), "python3 train.py"),
-        (("python3", "-u", "-m", "vllm.entrypoints", "serve"), "python3 vllm.entrypoints"),
-        (("python3", "-c", "print('secret')"), None),
-        (("python3",), None),
-        (("python3", "x" * 60 + ".py"), f"python3 {'x' * 40}"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "name"), [
+    (("python3", "/home/alice/train.py", "--token", "secret"), "python3 train.py"),
+    (("python3", "-u", "-m", "vllm.entrypoints", "serve"), "python3 vllm.entrypoints"),
+    (("python3", "-c", "print('secret')"), None), (("python3",), None),
+    (("python3", "x" * 60 + ".py"), f"python3 {'x' * 40}"),
+])  # fmt: skip
 def test_a_large_python_program_is_named_by_its_script(tmp_path: Path, argv: tuple[str, ...], name: str | None) -> None:
     """Never by an argument, which may hold a secret; a process that hangs is not asked."""
     (tmp_path / "7").mkdir()

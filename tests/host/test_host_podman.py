@@ -191,14 +191,10 @@ def test_an_unknown_complaint_keeps_its_words() -> None:
     assert len(error.message) < 500
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "cannot clone: Permission denied\nError: cannot re-exec process",
-        "Error: failed to reexec: Permission denied",
-        'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH',
-    ],
-)
+@pytest.mark.parametrize("said", [
+    "cannot clone: Permission denied\nError: cannot re-exec process", "Error: failed to reexec: Permission denied",
+    'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH',
+])  # fmt: skip
 def test_a_podman_that_cannot_be_rootless_leads_to_the_doctor(said: str) -> None:
     """Podman's own words name neither AppArmor nor a package; the doctor does."""
     error = answers.failed("podman", "ps", said)
@@ -223,21 +219,16 @@ def test_what_a_start_lacks_is_told_before_it(tmp_path: Path, monkeypatch: pytes
     assert (gone.code, str(there) in gone.message) == ("mount_missing", True)
 
 
-@pytest.mark.parametrize(
-    ("entrypoint", "words", "fault"),
-    [
-        (["vllm", "serve"], ["/usr/bin/vllm", "serve", "m"], "begins with the same program again"),
-        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["vllm", "serve", "m"], "same program again"),
-        (["/bin/bash"], ["vllm", "serve", "m"], "a shell that does not run"),
-        (["/bin/sh", "-c", "serve-it"], ["--port", "1"], "a shell that does not run"),
-        (None, ["--port", "1"], "has no entrypoint"),
-        (None, [], "has no entrypoint"),
-        (["/bin/sh", "-c", 'exec "$0" "$@"'], ["vllm", "serve", "m"], None),
-        (["/opt/nvidia/nvidia_entrypoint.sh"], ["vllm", "serve", "m"], None),
-        (["python3", "/wrap.py"], ["python3", "-m", "sglang.launch_server"], None),
-        (None, ["vllm", "serve", "m"], None),
-    ],
-)
+@pytest.mark.parametrize(("entrypoint", "words", "fault"), [
+    (["vllm", "serve"], ["/usr/bin/vllm", "serve", "m"], "begins with the same program again"),
+    (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["vllm", "serve", "m"], "same program again"),
+    (["/bin/bash"], ["vllm", "serve", "m"], "a shell that does not run"),
+    (["/bin/sh", "-c", "serve-it"], ["--port", "1"], "a shell that does not run"),
+    (None, ["--port", "1"], "has no entrypoint"), (None, [], "has no entrypoint"),
+    (["/bin/sh", "-c", 'exec "$0" "$@"'], ["vllm", "serve", "m"], None),
+    (["/opt/nvidia/nvidia_entrypoint.sh"], ["vllm", "serve", "m"], None),
+    (["python3", "/wrap.py"], ["python3", "-m", "sglang.launch_server"], None), (None, ["vllm", "serve", "m"], None),
+])  # fmt: skip
 def test_an_entrypoint_that_swallows_the_command_is_refused(
     entrypoint: list[str] | None, words: list[str], fault: str | None
 ) -> None:
@@ -285,17 +276,13 @@ def test_process_ids_of_top() -> None:
     assert answers.pids("HPID\n9147\n?\n12\n") == {9147, 12}
 
 
-@pytest.mark.parametrize(
-    ("inspected", "gpu"),
-    [
-        ({"Config": {"CreateCommand": ["podman", "run", "--device", "nvidia.com/gpu=all", "x"]}}, True),
-        ({"Config": {"CreateCommand": ["podman", "run", "--gpus=all", "x"]}}, True),
-        ({"HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia0"}]}}, True),
-        ({"HostConfig": {"DeviceRequests": [{"Driver": "", "Count": -1}]}}, True),
-        ({"HostConfig": {"Devices": [{"PathOnHost": "/dev/fuse"}], "DeviceRequests": None}}, False),
-        ({}, False),
-    ],
-)
+@pytest.mark.parametrize(("inspected", "gpu"), [
+    ({"Config": {"CreateCommand": ["podman", "run", "--device", "nvidia.com/gpu=all", "x"]}}, True),
+    ({"Config": {"CreateCommand": ["podman", "run", "--gpus=all", "x"]}}, True),
+    ({"HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia0"}]}}, True),
+    ({"HostConfig": {"DeviceRequests": [{"Driver": "", "Count": -1}]}}, True),
+    ({"HostConfig": {"Devices": [{"PathOnHost": "/dev/fuse"}], "DeviceRequests": None}}, False), ({}, False),
+])  # fmt: skip
 def test_a_container_that_was_given_a_gpu(inspected: dict[str, Any], gpu: bool) -> None:
     (found,) = answers.containers(json.dumps([{"Id": "1", "Name": "n", **inspected}]))
     assert found.gpu is gpu

@@ -98,16 +98,12 @@ def launches(there: str = "127.0.0.1", **more: str) -> tuple[NodeLaunch, ...]:
     return here, NodeLaunch(name="spark2", address=there, hf_home="", cache_dir="", link=other)
 
 
-@pytest.mark.parametrize(
-    ("node", "port", "words"),
-    [
-        ("spark2", LinkSample(name="eth1", up=False), "eth1 of spark2 has no carrier"),
-        (LOCAL, LinkSample(name="eth1", up=False), "eth1 of this box has no carrier"),
-        ("spark2", LinkSample(name="roce1", rdma=True, up=False), "eth1 of spark2 has no carrier"),
-        ("spark2", LinkSample(name="eth0", up=False), None),
-        ("spark2", LinkSample(name="eth1", up=None), None),
-    ],
-)
+@pytest.mark.parametrize(("node", "port", "words"), [
+    ("spark2", LinkSample(name="eth1", up=False), "eth1 of spark2 has no carrier"),
+    (LOCAL, LinkSample(name="eth1", up=False), "eth1 of this box has no carrier"),
+    ("spark2", LinkSample(name="roce1", rdma=True, up=False), "eth1 of spark2 has no carrier"),
+    ("spark2", LinkSample(name="eth0", up=False), None), ("spark2", LinkSample(name="eth1", up=None), None),
+])  # fmt: skip
 def test_an_end_without_a_carrier_is_a_fault_of_the_link(node: str, port: LinkSample, words: str | None) -> None:
     samples = {node: NodeSample(at=0.0, links=(port,))}
     assert look_at_link(launches(hca="roce1"), lambda: samples)() == (LinkTrouble(words) if words else None)

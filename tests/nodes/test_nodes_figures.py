@@ -150,13 +150,10 @@ async def test_a_node_that_cannot_be_reached_says_why_at_once() -> None:
             await asyncio.wait_for(figures.fresh_memory(), 1.0)
 
 
-@pytest.mark.parametrize(
-    ("program", "why", "first_s"),
-    [
-        ("import sys; sys.exit('no such luck')", "no such luck", module.FIRST_S),
-        ("while True: print('x' * 9999, end='')", "does not answer", 2.0),
-    ],
-)
+@pytest.mark.parametrize(("program", "why", "first_s"), [
+    ("import sys; sys.exit('no such luck')", "no such luck", module.FIRST_S),
+    ("while True: print('x' * 9999, end='')", "does not answer", 2.0),
+])  # fmt: skip
 async def test_a_program_that_misbehaves_is_ended_with_the_reason(
     program: str, why: str, first_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,19 +67,14 @@ def test_a_removed_node_leaves_the_others(file: Path) -> None:
         remove_node(file, "spark2")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (b"\xff\xfe[spark2]", "nodes.toml"),
-        ("spark2 = 1\n", "spark2 is not a table"),
-        ("[spark2\n", "nodes.toml"),
-        ('[local]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name of this box"),
-        ('[spark2]\nhost_key = "ssh-ed25519 AAAA"\n', "ssh: must be given"),
-        ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nprot = 2\n', "prot"),
-        ('[Spark_2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name"),
-        ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nport = 70000\n', "port"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    (b"\xff\xfe[spark2]", "nodes.toml"), ("spark2 = 1\n", "spark2 is not a table"), ("[spark2\n", "nodes.toml"),
+    ('[local]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name of this box"),
+    ('[spark2]\nhost_key = "ssh-ed25519 AAAA"\n', "ssh: must be given"),
+    ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nprot = 2\n', "prot"),
+    ('[Spark_2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name"),
+    ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nport = 70000\n', "port"),
+])  # fmt: skip
 def test_a_file_that_is_not_valid_is_refused_with_the_place(file: Path, text: str | bytes, words: str) -> None:
     file.parent.mkdir()
     file.write_bytes(content := text if isinstance(text, bytes) else text.encode())

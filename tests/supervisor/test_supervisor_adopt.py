@@ -119,23 +119,17 @@ async def test_a_url_may_end_with_v1_and_have_a_path(house: Any, attach: Any, pr
 LORA = {"id": "sql", "parent": "Qwen/Qwen3-30B", "root": "/lora/sql"}
 
 
-@pytest.mark.parametrize(
-    ("cards", "facts", "name"),
-    [
-        ([QWEN], {}, "Qwen/Qwen3-30B"),
-        ([QWEN, GLM], {"model_id": "zai/GLM-4.5-Air"}, "zai/GLM-4.5-Air"),
-        ([QWEN], {"model_id": "unlisted"}, "unlisted"),
-        ([QWEN, {"id": "far"}], {}, "far"),
-        ([QWEN, {"id": "glm"}], {"serves": ("glm",)}, "glm"),
-        ([QWEN, GLM], {"models": {"target": {"hf": "zai/GLM-4.5-Air"}}}, "zai/GLM-4.5-Air"),
-        ([QWEN], {"models": {"target": {"hf": "somebody/else"}}}, "Qwen/Qwen3-30B"),
-        ([{**QWEN, "root": "/models/qwen"}, {"id": "coder", "root": "/models/qwen"}], {}, "Qwen/Qwen3-30B"),
-        ([{**QWEN, "parent": None, "root": "/models/qwen"}, LORA], {}, "Qwen/Qwen3-30B"),
-        ([{**QWEN, "root": "/models/qwen"}, LORA], {"model_id": "sql"}, "sql"),
-        ([], {}, "far"),
-        (None, {"model_id": "tei"}, "tei"),
-    ],
-)
+@pytest.mark.parametrize(("cards", "facts", "name"), [
+    ([QWEN], {}, "Qwen/Qwen3-30B"), ([QWEN, GLM], {"model_id": "zai/GLM-4.5-Air"}, "zai/GLM-4.5-Air"),
+    ([QWEN], {"model_id": "unlisted"}, "unlisted"), ([QWEN, {"id": "far"}], {}, "far"),
+    ([QWEN, {"id": "glm"}], {"serves": ("glm",)}, "glm"),
+    ([QWEN, GLM], {"models": {"target": {"hf": "zai/GLM-4.5-Air"}}}, "zai/GLM-4.5-Air"),
+    ([QWEN], {"models": {"target": {"hf": "somebody/else"}}}, "Qwen/Qwen3-30B"),
+    ([{**QWEN, "root": "/models/qwen"}, {"id": "coder", "root": "/models/qwen"}], {}, "Qwen/Qwen3-30B"),
+    ([{**QWEN, "parent": None, "root": "/models/qwen"}, LORA], {}, "Qwen/Qwen3-30B"),
+    ([{**QWEN, "root": "/models/qwen"}, LORA], {"model_id": "sql"}, "sql"), ([], {}, "far"),
+    (None, {"model_id": "tei"}, "tei"),
+])  # fmt: skip
 async def test_requests_are_sent_with_the_name_that_the_server_knows(
     house: Any, attach: Any, cards: Any, facts: dict[str, Any], name: str
 ) -> None:
@@ -281,17 +275,13 @@ def container(**facts: Any) -> ContainerInfo:
     return ContainerInfo(**{"id": "1", "name": "comfy", "image": "comfyui:1", "state": ContainerState.RUNNING, **facts})
 
 
-@pytest.mark.parametrize(
-    ("facts", "shown"),
-    [
-        ({"gpu": True}, ForeignContainer(name="comfy", image="comfyui:1", gpu=True)),
-        ({"labels": {LABEL_PROFILE: "a", LABEL_OWNER: "other"}}, ForeignContainer(name="comfy", image="comfyui:1")),
-        ({"ports": (80, 8484, 18999)}, ForeignContainer(name="comfy", image="comfyui:1", ports=(8484, 18999))),
-        ({"ports": (80,)}, None),
-        ({"gpu": True, "state": ContainerState.EXITED}, None),
-        ({"gpu": True, "labels": {LABEL_OWNER: "me"}}, None),
-    ],
-)
+@pytest.mark.parametrize(("facts", "shown"), [
+    ({"gpu": True}, ForeignContainer(name="comfy", image="comfyui:1", gpu=True)),
+    ({"labels": {LABEL_PROFILE: "a", LABEL_OWNER: "other"}}, ForeignContainer(name="comfy", image="comfyui:1")),
+    ({"ports": (80, 8484, 18999)}, ForeignContainer(name="comfy", image="comfyui:1", ports=(8484, 18999))),
+    ({"ports": (80,)}, None), ({"gpu": True, "state": ContainerState.EXITED}, None),
+    ({"gpu": True, "labels": {LABEL_OWNER: "me"}}, None),
+])  # fmt: skip
 def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: ForeignContainer | None) -> None:
     assert as_foreign(container(**facts), "me", SETTINGS) == shown
 

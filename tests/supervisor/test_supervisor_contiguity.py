@@ -154,13 +154,10 @@ async def test_blocks_are_won_back_by_what_costs_least_first(
     assert "from 50 to 300" in notice.text
 
 
-@pytest.mark.parametrize(
-    ("cached", "why", "said", "hint"),
-    [
-        (GIB, None, "memory compacted", "Reboot the box."),
-        (None, "a password is required", "The memory helper failed: a password is required", "Drop caches"),
-    ],
-)
+@pytest.mark.parametrize(("cached", "why", "said", "hint"), [
+    (GIB, None, "memory compacted", "Reboot the box."),
+    (None, "a password is required", "The memory helper failed: a password is required", "Drop caches"),
+])  # fmt: skip
 async def test_what_was_tried_in_vain_is_told_and_what_may_still_work_by_hand(
     house: Any, evicted: list[int], cached: int | None, why: str | None, said: str, hint: str
 ) -> None:

@@ -198,17 +198,13 @@ def test_memory_is_an_engines_where_it_can_be_nobody_elses(
 UNKNOWN = "chat ran beside it, and the driver does not tell whose memory is whose"
 
 
-@pytest.mark.parametrize(
-    ("zero", "now", "debt", "why"),
-    [
-        (look(80, moved=5), look(30, 40, moved=5), 0, "5.0 GiB of the box's memory changed hands while it was read"),
-        (look(80, others=20, beside="x"), look(30, others=30, beside="x"), 0, None),
-        (look(80, beside="chat", blind=True), look(30, beside="chat", blind=True), 0, UNKNOWN),
-        (look(80, beside="chat"), look(30), 0, "chat came or went meanwhile"),
-        (look(80), look(30), 80, None),
-        (look(60), look(50), 61, "memory of an engine that had left came back meanwhile"),
-    ],
-)
+@pytest.mark.parametrize(("zero", "now", "debt", "why"), [
+    (look(80, moved=5), look(30, 40, moved=5), 0, "5.0 GiB of the box's memory changed hands while it was read"),
+    (look(80, others=20, beside="x"), look(30, others=30, beside="x"), 0, None),
+    (look(80, beside="chat", blind=True), look(30, beside="chat", blind=True), 0, UNKNOWN),
+    (look(80, beside="chat"), look(30), 0, "chat came or went meanwhile"), (look(80), look(30), 80, None),
+    (look(60), look(50), 61, "memory of an engine that had left came back meanwhile"),
+])  # fmt: skip
 def test_what_may_be_another_engines_is_not_learned_from(
     zero: MemoryReading, now: MemoryReading, debt: int, why: str | None
 ) -> None:

@@ -375,19 +375,13 @@ UNCERTAIN = (
 ALONE = "Whether it fits is unknown, because its need is unknown. It runs alone, and is tried once old has left."
 
 
-@pytest.mark.parametrize(
-    ("basis", "choice", "beside", "said"),
-    [
-        (Basis.LEARNED, FITS, (), "It fits now."),
-        (Basis.LEARNED, FITS, ("a", "b"), "It fits now, beside a and b."),
-        (Basis.LEARNED, replace(FITS, leaving=LEFT), ("a",), "It fits once old has left, beside a."),
-        (Basis.LEARNED, replace(TIGHT, fits=True), (), WITHIN),
-        (Basis.DECLARED, replace(TIGHT, fits=False), (), NEVER),
-        (Basis.ESTIMATED, TIGHT, (), UNCERTAIN),
-        (Basis.UNKNOWN, replace(TIGHT, needs=None), (), ALONE),
-        (Basis.DECLARED, Choice(fits=True), (), "It runs elsewhere and takes nothing here."),
-    ],
-)
+@pytest.mark.parametrize(("basis", "choice", "beside", "said"), [
+    (Basis.LEARNED, FITS, (), "It fits now."), (Basis.LEARNED, FITS, ("a", "b"), "It fits now, beside a and b."),
+    (Basis.LEARNED, replace(FITS, leaving=LEFT), ("a",), "It fits once old has left, beside a."),
+    (Basis.LEARNED, replace(TIGHT, fits=True), (), WITHIN), (Basis.DECLARED, replace(TIGHT, fits=False), (), NEVER),
+    (Basis.ESTIMATED, TIGHT, (), UNCERTAIN), (Basis.UNKNOWN, replace(TIGHT, needs=None), (), ALONE),
+    (Basis.DECLARED, Choice(fits=True), (), "It runs elsewhere and takes nothing here."),
+])  # fmt: skip
 def test_one_sentence_tells_what_to_expect(basis: Basis, choice: Choice, beside: tuple[str, ...], said: str) -> None:
     assert verdict(need(40, basis), choice, BOX, beside) == said
 

@@ -41,13 +41,10 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "CONFIRM_S", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("log", "said"),
-    [
-        ("INFO ok", "EngineCore encountered an issue"),
-        ("WARNING engine core exited unexpectedly", "exited unexpectedly"),
-    ],
-)
+@pytest.mark.parametrize(("log", "said"), [
+    ("INFO ok", "EngineCore encountered an issue"),
+    ("WARNING engine core exited unexpectedly", "exited unexpectedly"),
+])  # fmt: skip
 async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(
     house: Any, hasty: None, log: str, said: str
 ) -> None:

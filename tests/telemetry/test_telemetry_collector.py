@@ -274,16 +274,12 @@ async def test_collector_asks_only_those_that_answer(watch: Watch) -> None:
     assert set(sample.engines) == {"ready", "draining"}
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "error"),
-    [
-        ("<html>502 Bad Gateway</html>", 200, "none of the figures"),
-        (b"\xff\xfe\x00vllm:num_requests_running", 200, "none of the figures"),
-        ('{"error": "Loading model"}', 200, "none of the figures"),
-        ("python_info 1", 200, "none of the figures"),
-        ("vllm:num_requests_running 1", 404, "answered 404"),
-    ],
-)
+@pytest.mark.parametrize(("body", "status", "error"), [
+    ("<html>502 Bad Gateway</html>", 200, "none of the figures"),
+    (b"\xff\xfe\x00vllm:num_requests_running", 200, "none of the figures"),
+    ('{"error": "Loading model"}', 200, "none of the figures"), ("python_info 1", 200, "none of the figures"),
+    ("vllm:num_requests_running 1", 404, "answered 404"),
+])  # fmt: skip
 async def test_collector_says_what_is_wrong(watch: Watch, body: str, status: int, error: str) -> None:
     server = await watch.coder()
     server.text, server.status = body, status

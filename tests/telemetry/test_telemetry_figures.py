@@ -35,16 +35,13 @@ def test_a_vllm_at_work_tells_all_figures(recorded: Callable[[str], Any], readin
     assert float(steps.split()[-1]) in told.progress
 
 
-@pytest.mark.parametrize(
-    ("kind", "before", "after"),
-    [
-        (EngineKind.VLLM, "real-vllm-0.32.0-base-before.txt", "real-vllm-0.32.0-base-after.txt"),
-        (EngineKind.VLLM, "vllm-0.11.2.txt", "vllm-0.11.2-t1.txt"),
-        (EngineKind.SGLANG, "sglang-0.5.4.post3.txt", "sglang-0.5.4.post3-t1.txt"),
-        (EngineKind.SGLANG, "sglang-0.5.23.txt", "sglang-0.5.23-t1.txt"),
-        (EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "before", "after"), [
+    (EngineKind.VLLM, "real-vllm-0.32.0-base-before.txt", "real-vllm-0.32.0-base-after.txt"),
+    (EngineKind.VLLM, "vllm-0.11.2.txt", "vllm-0.11.2-t1.txt"),
+    (EngineKind.SGLANG, "sglang-0.5.4.post3.txt", "sglang-0.5.4.post3-t1.txt"),
+    (EngineKind.SGLANG, "sglang-0.5.23.txt", "sglang-0.5.23-t1.txt"),
+    (EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt"),
+])  # fmt: skip
 def test_progress_differs_between_two_looks_at_an_engine_that_worked(
     kind: EngineKind, before: str, after: str, recorded: Callable[[str], Any], reading: Callable[..., Reading]
 ) -> None:

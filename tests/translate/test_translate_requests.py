@@ -116,16 +116,12 @@ def test_what_no_chat_carries_is_named(made: ChatRequest, named: list[str]) -> N
     assert made.left_out == named
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "code"),
-    [
-        (MESSAGES, {"messages": []}, "invalid_request"),
-        (MESSAGES, {"max_tokens": 5, "messages": [3]}, "invalid_request"),
-        (RESPONSES, {}, "invalid_request"),
-        (RESPONSES, {"input": "hi", "previous_response_id": "resp_1"}, "previous_response_not_found"),
-        (RESPONSES, {"input": [user({"type": "input_file", "file_id": "x"})]}, "not_translatable"),
-    ],
-)
+@pytest.mark.parametrize(("path", "body", "code"), [
+    (MESSAGES, {"messages": []}, "invalid_request"),
+    (MESSAGES, {"max_tokens": 5, "messages": [3]}, "invalid_request"), (RESPONSES, {}, "invalid_request"),
+    (RESPONSES, {"input": "hi", "previous_response_id": "resp_1"}, "previous_response_not_found"),
+    (RESPONSES, {"input": [user({"type": "input_file", "file_id": "x"})]}, "not_translatable"),
+])  # fmt: skip
 def test_a_question_that_would_be_another_one_is_refused(path: str, body: dict[str, Any], code: str) -> None:
     with pytest.raises(AdmissionError) as caught:
         as_chat(path, body)

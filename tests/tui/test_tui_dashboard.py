@@ -44,15 +44,11 @@ FIRST = {"eta_s": None, "eta_low_s": None, "eta_high_s": None, "eta_at": None, "
 ONCE = {"eta_low_s": None, "eta_high_s": None, "learned_from": 1, "similar": True, "expected_s": None}
 
 
-@pytest.mark.parametrize(
-    ("known", "words"),
-    [
-        (FIRST, "first load here: no estimate"),
-        (FIRST | {"reads_s": 64.0}, "first load here, 1m04s or more to read its"),
-        (ONCE, "about 2m28s left   from 1 load of the same model"),
-    ],
-    ids=["nothing", "the disk", "the same model"],
-)
+@pytest.mark.parametrize(("known", "words"), [
+    (FIRST, "first load here: no estimate"),
+    (FIRST | {"reads_s": 64.0}, "first load here, 1m04s or more to read its"),
+    (ONCE, "about 2m28s left   from 1 load of the same model"),
+], ids=["nothing", "the disk", "the same model"])  # fmt: skip
 async def test_an_estimate_tells_what_it_is_from(stage: Any, box: Any, known: dict[str, Any], words: str) -> None:
     async with stage(box.swapping(swap=box.swap(**known))) as on:
         assert words in on.text

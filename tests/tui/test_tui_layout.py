@@ -119,16 +119,12 @@ async def test_a_run_of_the_bench_is_told_on_every_page(stage: Any, box: Any) ->
         assert "measuring 42 %" in on.lines[0]
 
 
-@pytest.mark.parametrize(
-    ("width", "told"),
-    [
-        (110, "decode, each · week  last  40 tok/s (1 to 60 tok/s)  the week before 20 tok/s (1 to 60 tok/s)  +100 %"),
-        (75, "decode, each · week  last  40 tok/s  the week before 20 tok/s  +100 %"),
-        (64, "decode, each · week  40 tok/s  the week before 20 tok/s  +100 %"),
-        (50, "last  40 tok/s  the week before 20 tok/s  +100 %"),
-        (45, "40 tok/s  the week before 20 tok/s  +100 %"),
-    ],
-)
+@pytest.mark.parametrize(("width", "told"), [
+    (110, "decode, each · week  last  40 tok/s (1 to 60 tok/s)  the week before 20 tok/s (1 to 60 tok/s)  +100 %"),
+    (75, "decode, each · week  last  40 tok/s  the week before 20 tok/s  +100 %"),
+    (64, "decode, each · week  40 tok/s  the week before 20 tok/s  +100 %"),
+    (50, "last  40 tok/s  the week before 20 tok/s  +100 %"), (45, "40 tok/s  the week before 20 tok/s  +100 %"),
+])  # fmt: skip
 def test_the_edge_of_a_chart_loses_spans_before_the_moment_and_its_title_last(width: int, told: str) -> None:
     chart = ChartPanel()
     chart.title, chart.second_name = "decode, each · week", "the week before"

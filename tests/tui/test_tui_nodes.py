@@ -91,15 +91,11 @@ async def test_the_history_of_swaps_names_the_boxes_of_each(stage: Any, box: Any
 ETHERNET = LinkSample(name="enp1s0f1np1", received_bytes_s=60e6, sent_bytes_s=58e6, up=True)
 
 
-@pytest.mark.parametrize(
-    ("ports", "told"),
-    [
-        (link().links, "link rocep1s0f1 200 Gb/s, idle ─"),
-        ((ETHERNET,), "link enp1s0f1np1 TCP 0.5 Gb/s in, 0.5 Gb/s out"),
-        (link(up=False, errors=3).links[:1], "link rocep1s0f1 ✗ down  ⚠ 3 errors"),
-    ],
-    ids=["idle", "not RDMA", "down"],
-)
+@pytest.mark.parametrize(("ports", "told"), [
+    (link().links, "link rocep1s0f1 200 Gb/s, idle ─"),
+    ((ETHERNET,), "link enp1s0f1np1 TCP 0.5 Gb/s in, 0.5 Gb/s out"),
+    (link(up=False, errors=3).links[:1], "link rocep1s0f1 ✗ down  ⚠ 3 errors"),
+], ids=["idle", "not RDMA", "down"])  # fmt: skip
 async def test_the_edge_below_both_boxes_tells_how_their_link_is(
     stage: Any, box: Any, ports: tuple[LinkSample, ...], told: str
 ) -> None:

@@ -106,29 +106,21 @@ def test_a_whole_screen_has_no_fault() -> None:
     assert faults(screen(*tall, rows=25)) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "before", "after", "told"),
-    [
-        (1, "─╮╭", "──╭", "its upper edge is open"),
-        (1, "╭ memory", "─ memory", "a corner ╮ without its frame"),
-        (5, "────────────╯", "─────────────", "its sides end at line 5"),
-        (3, "─┤", "─ ", "its sides end at line 3"),
-        (2, " ││", "  │", "its sides end at line 2"),
-        (2, "121.7 │", "121.74│", "text touches the frame in line 2"),
-        (2, "57.9 tok/s", "57.… tok/s", "a figure is cut in line 2"),
-        (2, "57.9 tok/s", "…7.9 tok/s", "a figure is cut in line 2"),
-        (2, "57.9 tok/s", "┏━┓┗…tok/s", "a large figure is cut in line 2"),
-        (2, "57.9 tok/s", "nan  tok/s", "'nan' in line 2"),
-        (2, "57.9 tok/s", "None tok/s", "'None' in line 2"),
-        (2, "57.9 tok/s", "   - tok/s", "'- tok/s' in line 2"),
-        (2, "57.9", "57.9\u200e", "a control character in line 2"),
-        (4, "coder…mtp", "coder…   ", "coder… may be each of coder/eagle3, coder/mtp, coder/plain: line 4"),
-        (3, "终端 ", "终 ", "line 3 is 48 cells wide"),
-        (0, "13:47", "13:4…", "the title ends without the time"),
-        (6, "1-7 pages", "1-7 pag… ", "the footer does not begin with the pages"),
-        (6, "? help", "? h…  ", "the footer does not end with the help"),
-    ],
-)
+@pytest.mark.parametrize(("line", "before", "after", "told"), [
+    (1, "─╮╭", "──╭", "its upper edge is open"), (1, "╭ memory", "─ memory", "a corner ╮ without its frame"),
+    (5, "────────────╯", "─────────────", "its sides end at line 5"), (3, "─┤", "─ ", "its sides end at line 3"),
+    (2, " ││", "  │", "its sides end at line 2"), (2, "121.7 │", "121.74│", "text touches the frame in line 2"),
+    (2, "57.9 tok/s", "57.… tok/s", "a figure is cut in line 2"),
+    (2, "57.9 tok/s", "…7.9 tok/s", "a figure is cut in line 2"),
+    (2, "57.9 tok/s", "┏━┓┗…tok/s", "a large figure is cut in line 2"),
+    (2, "57.9 tok/s", "nan  tok/s", "'nan' in line 2"), (2, "57.9 tok/s", "None tok/s", "'None' in line 2"),
+    (2, "57.9 tok/s", "   - tok/s", "'- tok/s' in line 2"),
+    (2, "57.9", "57.9\u200e", "a control character in line 2"),
+    (4, "coder…mtp", "coder…   ", "coder… may be each of coder/eagle3, coder/mtp, coder/plain: line 4"),
+    (3, "终端 ", "终 ", "line 3 is 48 cells wide"), (0, "13:47", "13:4…", "the title ends without the time"),
+    (6, "1-7 pages", "1-7 pag… ", "the footer does not begin with the pages"),
+    (6, "? help", "? h…  ", "the footer does not end with the help"),
+])  # fmt: skip
 def test_a_broken_screen_is_found(line: int, before: str, after: str, told: str) -> None:
     assert before in WHOLE[line]
     broken = [*WHOLE[:line], WHOLE[line].replace(before, after, 1), *WHOLE[line + 1 :]]

@@ -61,14 +61,10 @@ def test_two_commands_at_once_lose_nothing(tmp_path: Path) -> None:
     assert {each.name for each in keyring.read_keys(path)} == {f"k{i}" for i in range(20)}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", "no list of keys"),
-        ('{"keys": [{"name": "a", "sha256": "x"}]}', "keys.0.sha256"),
-        ('{"keys": [{"name": "a", "sha256": "%s", "scope": 1}]}' % ("0" * 64), "keys.0.scope"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("{", "no list of keys"), ('{"keys": [{"name": "a", "sha256": "x"}]}', "keys.0.sha256"),
+    ('{"keys": [{"name": "a", "sha256": "%s", "scope": 1}]}' % ("0" * 64), "keys.0.scope"),
+])  # fmt: skip
 def test_a_damaged_file_is_told_with_its_place(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "keys.json"
     path.write_text(text)
