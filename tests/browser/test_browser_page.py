@@ -241,7 +241,7 @@ def test_a_profile_may_be_called_as_a_property_of_every_object(open_page: OpenPa
 
 
 def test_every_request_is_listed_though_more_end_than_the_state_keeps(open_page: OpenPage, own: Api) -> None:
-    """One whose answer was no stream says nothing of its first token, whose time is unknown."""
+    """A request that did not stream has no first token among its details: its time is unknown."""
     page = open_page(f"{own.url}/ui#/requests")
     wait_until_live(page)
     body = {"model": PLAIN, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}

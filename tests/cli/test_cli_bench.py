@@ -267,7 +267,7 @@ def test_a_plan_says_how_little_few_prompts_show(
     daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], name: str, mode: Mode, reps: int | None,
     speculation: str | None, told: str | None,
 ) -> None:  # fmt: skip
-    """Of speculation little, and fewer than a verdict needs nothing, whatever the mode and its repetitions."""
+    """Five prompts show little of speculation. Fewer than a verdict needs show nothing, in every mode."""
     profiles = {"a": summary("a"), "b": summary("b", speculation=speculation)}
     daemon.set(profiles=tuple(profiles.values()))
     suite = suites.load_suite(name)
