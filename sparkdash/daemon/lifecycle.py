@@ -91,6 +91,7 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
         tasks.append(await _adopted(daemon, group))
         if ready is not None:
             loop.call_soon(ready, daemon)
+        loop.call_soon(_freeze)
         LOG.info("serving", url=f"{daemon.url}/v1", runtime=daemon.parts.runtime.name)
         await daemon.server.serve(sockets=sockets)
         loop.call_later(GIVE_UP_S, daemon.supervisor.give_up)
@@ -177,7 +178,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         handover=inherited,
         extra_tasks=(lambda daemon: _attended(daemon, notifier), lambda _: limit_logs(_logs)),
     )
-    uvloop.run(serve(parts, ready=lambda _: _freeze()))
+    uvloop.run(serve(parts))
 
 
 def raise_file_limit() -> None:

@@ -177,10 +177,11 @@ class ClaimFile:
 def read_claims(folder: Path) -> list[MemoryClaim]:
     """Return the claims of living processes."""
     found = []
-    for path in folder.glob("*.json"):
+    files = [file for file in os.scandir(folder) if file.name.endswith(".json")] if folder.is_dir() else []
+    for file in files:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            status = path.stat()
-            claim = _read_claim(path, status.st_ino, status.st_mtime_ns)
+            status = file.stat()
+            claim = _read_claim(file.path, status.st_ino, status.st_mtime_ns)
             owner = proc.stat(claim.pid)
             if owner and not owner.ended and owner.ticks == claim.started:
                 found.append(claim)
@@ -188,8 +189,8 @@ def read_claims(folder: Path) -> list[MemoryClaim]:
 
 
 @lru_cache(maxsize=64)
-def _read_claim(path: Path, *_stamp: int) -> MemoryClaim:
-    return MemoryClaim(**json.loads(path.read_bytes()))
+def _read_claim(path: str, *_stamp: int) -> MemoryClaim:
+    return MemoryClaim(**json.loads(Path(path).read_bytes()))
 
 
 CLAIM_S = 0.25

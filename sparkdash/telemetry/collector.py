@@ -171,22 +171,19 @@ class Collector:
 
     def _cadence(self) -> float:
         every = self._inputs.settings().sample_s
-        if every > UNWATCHED_S and self._taken(self._is_used, False):
+        if every > UNWATCHED_S and self._taken(lambda: any(map(_in_use, self._inputs.engines().values())), False):
             every = UNWATCHED_S  # liveness is judged by these figures
         if self._inputs.listeners() > 0:
             return every
         running = any(engine.state not in WITHOUT_PROCESSES for engine in self._inputs.engines().values())
         return max(every, UNWATCHED_S if running else ASLEEP_S)
 
-    def _is_used(self) -> bool:
-        return any(engine.in_flight or engine.liveness for engine in self._inputs.engines().values())
-
     async def _tick(self) -> None:
         engines = self._inputs.engines()
         await self._keep(_in_states(engines, ASKED | COMING))
         ready = _in_states(engines, ASKED)
         followed = {name: source for name, engine in ready.items() if (source := self._follow(name, engine))}
-        await self._ask(engines, followed.values())
+        await self._ask(engines, followed)
         reading = self._taken(self._looked, GpuReading(gpu=None))
         self._watch_power(reading)
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
@@ -223,9 +220,9 @@ class Collector:
         busy = any(sample.error is None and sample.get(metric.Metric.RUNNING) for sample in samples)
         return self._inputs.traffic(now, self._inputs.clock(), power, busy=busy)
 
-    async def _ask(self, engines: Mapping[str, Engine], sources: Iterable[MetricsSource]) -> None:
+    async def _ask(self, engines: Mapping[str, Engine], sources: Mapping[str, MetricsSource]) -> None:
         """Ask the sources, the GPU and the process table, and wait a moment for the answers."""
-        asked = [task for source in sources if (task := source.ask())]
+        asked = [task for name, source in sources.items() if (task := source.ask(in_use=_in_use(engines[name])))]
         if self._gpu is None:
             self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
         here = {name: engine for name, engine in engines.items() if LOCAL in engine.nodes}
@@ -334,6 +331,10 @@ class Collector:
         await asyncio.gather(self._processes.close(), self._foreign.close(), *(source.close() for source in sources))
         await cancelled(self._gpu)
         self._gpu = None
+
+
+def _in_use(engine: Engine) -> bool:
+    return engine.in_flight > 0 or engine.liveness is not None
 
 
 def _in_states(engines: Mapping[str, Engine], states: Collection[EngineState]) -> dict[str, Engine]:

@@ -217,6 +217,12 @@ class EngineHistory:
     def last(self) -> Reading | None:
         return self._readings[-1] if self._readings else None
 
+    @property
+    def rests(self) -> bool:
+        """Whether the engine has no request, as far as it tells, and its last two readings are alike."""
+        last = self.last
+        return last is not None and last.at > self._changed_at and last.gauges.running == 0 and not last.gauges.waiting
+
     def derive(self) -> Derived:
         """Compute the figures as of the last reading; all None without a reading."""
         if not self._readings:

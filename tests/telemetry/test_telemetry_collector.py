@@ -7,6 +7,7 @@ import pytest
 from logs import capture_logs
 from running_collector import IMPATIENT_S, Watch, collecting, counting
 
+from sparkdash.domain import metric
 from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.metric import Gpu, Metric
@@ -136,12 +137,54 @@ async def test_collector_backs_off(watch: Watch) -> None:
         first = await watch.sample()
         await watch.until(lambda s: s.at >= first.at + 22)
         failed = server.asked
-        server.status, server.text = 200, "vllm:num_requests_running 0"
+        server.status, server.text = 200, "vllm:num_requests_running 1"
         healed = await watch.until(lambda s: s.engines["coder"].error is None)
         before = server.asked
         await watch.until(lambda s: s.at >= healed.at + 5)
     assert failed == 3 + 4
     assert server.asked - before >= 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "gauges", "asked"),
+    [
+        ({}, "vllm:num_requests_running 0", 5),
+        ({}, "vllm:num_requests_running 0\nvllm:num_requests_waiting 2", 10),
+        ({}, "vllm:num_requests_running 1", 10),
+        ({}, "vllm:generation_tokens_total 7", 10),
+        ({"in_flight": 1}, "vllm:num_requests_running 0", 10),
+    ],
+    ids=["rests", "waits", "runs", "does not tell", "in flight"],
+)
+async def test_an_engine_that_rests_is_asked_at_every_second_tick(
+    watch: Watch, changes: dict[str, Any], gauges: str, asked: int
+) -> None:
+    server = await watch.new_engine()
+    server.text = gauges
+    watch.engines = {"coder": watch.engine(server.url, **changes)}
+    async with collecting(watch):
+        first = await watch.until(lambda s: s.at >= watch.time.unix() - watch.time.now + 1005)
+        before = server.asked
+        ages = [sample.at - sample.engines["coder"].at for sample in [await watch.sample() for _ in range(10)]]
+    assert server.asked - before == asked
+    assert max(ages) <= metric.STALE_S - 1
+    assert first.engines["coder"].error is None
+
+
+async def test_an_engine_that_begins_or_fails_is_asked_at_every_tick_again(watch: Watch) -> None:
+    server = await watch.coder()
+    server.text = "vllm:num_requests_running 0\nvllm:generation_tokens_total 7"
+    async with collecting(watch):
+        rested = await watch.until(lambda s: s.at - s.engines["coder"].at == 1)
+        server.text = "vllm:num_requests_running 0\nvllm:generation_tokens_total 8"
+        moved = await watch.until(lambda s: s.engines["coder"].at > rested.at)
+        told = [(await watch.sample()).engines["coder"].at - moved.at for _ in range(4)]
+        server.status = 503
+        failed = await watch.until(lambda s: s.engines["coder"].error)
+        before = server.asked
+        again = await watch.until(lambda s: s.at >= failed.at + 2)
+    assert told == [1, 1, 3, 3]
+    assert server.asked - before == again.at - failed.at
 
 
 async def test_collector_goes_on_after_a_crash(watch: Watch) -> None:
